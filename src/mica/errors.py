@@ -10,15 +10,15 @@ MicaError
 ├── UnknownSpace            the space does not exist, and the caller did not allow creating it
 ├── UnknownTrail            no trail has this name or key
 ├── DuplicateEvent          an event with this id and other content exists
-├── ClaimLost               the lease ran out, and another process has the work
-├── Backlogged              too many events wait for the store; new ones are refused, not dropped
+├── ClaimLost               the lease on a job expired, or the job is already finished
+├── Backlogged              too many events wait for the store, so a new one is rejected
 ├── SourceFailed            a source cannot answer
 ├── ModelError              a call of a language model failed
 │   ├── NoModel             none is configured, or its package is not installed
 │   ├── ModelUnavailable    unreachable, too slow or too busy; a later retry may succeed
 │   ├── ModelRefused        the provider rejects the request or the key; a retry fails too
-│   ├── PromptTooLong       the request does not fit into the model's window
-│   ├── StreamBroken        a streamed answer stopped half-way; its beginning is kept
+│   ├── PromptTooLong       the request does not fit into the model's context window
+│   ├── StreamBroken        a streamed answer stopped half-way; the error has its beginning
 │   ├── InvalidAnswer       the answer does not have the requested form
 │   └── BudgetExceeded      the call could cost more than a budget allows
 └── StoreError              an operation of the store failed
@@ -29,7 +29,7 @@ MicaError
     ├── NotAStore           the file is not a mica store
     └── SchemaTooNew        a newer mica wrote this store
 
-A message says what failed, with which value, and what to do. Attributes carry the facts.
+A message says what failed, with which value, and what to do. A program reads the values from the attributes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InvalidEvent(InvalidInput):
 
 
 class LawBroken(InvalidEvent):
-    """A crystal violates an invariant: provenance, levels, time, compression, or one live crystal per source."""
+    """A crystal violates a law (an invariant): provenance, levels, time, compression, one live crystal per source."""
 
     def __init__(self, law: str, reason: str) -> None:
         super().__init__(f"this crystal breaks the law of {law}: {reason}")
@@ -84,7 +84,7 @@ class UnknownSpace(MicaError):
     """The space does not exist, and the caller did not allow creating it."""
 
     def __init__(self, target: str) -> None:
-        super().__init__(f"there is no store {target}; `mica mark` or `mica import` into it creates it")
+        super().__init__(f"there is no store {target}; `mica mark` or `mica import` creates it")
         self.target = target
 
 
@@ -110,11 +110,11 @@ class ClaimLost(MicaError):
 
 
 class Backlogged(MicaError):
-    """Too many events are waiting to be stored, so new events are refused."""
+    """Too many events are waiting to be stored, so a new event is rejected."""
 
 
 class SourceFailed(MicaError):
-    """A source cannot answer. A gather lists it as missing and uses the others."""
+    """A source cannot answer. A gather (a query to all sources) lists it as missing and uses the other sources."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(f"source {source!r}: {reason}")
@@ -158,11 +158,11 @@ class ModelRefused(ModelError):
 
 
 class PromptTooLong(ModelError):
-    """A request does not fit into the window of a model."""
+    """A request does not fit into the context window of a model."""
 
     def __init__(self, model: str, *, tokens: int | None = None, window_tokens: int | None = None) -> None:
-        size = f"about {tokens:,} tokens with the answer" if tokens else "more tokens"
-        window = f"{window_tokens:,} tokens" if window_tokens else "its window"
+        size = f"about {tokens:,} tokens with the answer" if tokens else "more"
+        window = f"{window_tokens:,} tokens" if window_tokens else "a limited number of tokens"
         super().__init__(f"{model} can take {window}, and this needs {size}; ask in parts, or name a larger model")
         self.model = model
         self.tokens = tokens
@@ -183,7 +183,7 @@ class StreamBroken(ModelError):
 
 
 class InvalidAnswer(ModelError):
-    """The answer of a model does not have the requested form, even after a correction. `text` is that answer."""
+    """The answer of a model, `text`, does not have the requested form, even after a request to correct it."""
 
     def __init__(self, model: str, reason: str, text: str = "") -> None:
         super().__init__(f"{model} gave no usable answer: {reason}; ask again, or name another model for this tier")
@@ -193,7 +193,7 @@ class InvalidAnswer(ModelError):
 
 
 class BudgetExceeded(ModelError):
-    """A call could cost more than a budget allows. It was not made."""
+    """A call could cost more than a budget allows, so it was not made. `payer` is the agent that made it, if known."""
 
     def __init__(self, message: str, *, payer: str | None) -> None:
         super().__init__(message)

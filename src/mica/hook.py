@@ -1,11 +1,11 @@
 """`mica-hook CLIENT EVENT`, the program that coding agents run at their events. It imports nothing of mica.
 
-It appends each event to a spool (a file), which the next mica process ingests (stores). At the start of a session it
-prints the brief that an ingest rendered beforehand, and at a prompt the files that the prompt engine suggests. It
-always exits 0. If it fails, it prints nothing and writes the reason to `failures.jsonl`.
+It appends each event to a file, the spool. A later mica process (an ingest) stores the spooled events and prepares what
+the next hooks print: a brief at the start of a session, and suggested files at a prompt. The program always exits 0. If
+it fails, it prints nothing and writes the reason to `failures.jsonl`.
 
-Agents wait for it, so it takes little longer than starting Python. Importing `os`, `json` and `signal` would double
-that time, so it uses their C parts `posix`, `_json` and `_signal` instead. Paths are bytes.
+Agents wait for this program, so it takes little longer than starting Python. Importing `os`, `json` and `signal` would
+double that time, so it uses their C parts `posix`, `_json` and `_signal` instead. Paths are bytes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ if TYPE_CHECKING:
 
 TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
 PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients truncate both well below this
-CUT_BYTES = 2**20  # read of a longer payload: enough for the names at its beginning, and within the time limit
+CUT_BYTES = 2**20  # read of a longer payload: enough for the fields at its beginning, and within the time limit
 FAILURES_BYTES_MAX = 64 * 1024  # about 300 failures; then the older half is dropped
-ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
+ANSWER_CHARACTERS_MAX = 9_500  # clients move a text of more than 10,000 into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
-CHILD_LIMIT_S = 300  # for the ingest child; the next one continues
+CHILD_LIMIT_S = 300  # for an ingest in the background; the next ingest continues its work
 SPOOL_TAIL_BYTES_MAX = 2**18  # of a session's spool that are read for the answer to a prompt
 COMMAND_CHARACTERS_MAX = 2_000  # of a command that is searched for paths
 PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # arguments of tool calls
-CHILD_PAUSE_S = 30  # between two ingest children that ends of turns start
+CHILD_PAUSE_S = 30  # between two ingests that are started by ends of turns
 
-HOOKS = b"-hooks"  # added to the name of a space's file: the folder with the files named below
+HOOKS = b"-hooks"  # added to the name of a space's file: the folder with the files below
 SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
 SHOWN = b"shown"  # the lines that each session has read, if the read gate is on
 SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
-BRIEFS, OFFERS = "briefs", "offers"  # kinds of answer, each with a separate hold-out
+BRIEFS, OFFERS = "briefs", "offers"  # kinds of answer; a session may be held out from each kind separately
 COMMAND = b"ingest-command"  # in the data folder: the command that starts an ingest, one word per line
-OLD_ENTRY = "mica.inject.prompting:answer"  # the prompt engine's entry point where prompt.json names none
+OLD_ENTRY = "mica.inject.prompting:answer"  # the function that ranks files, if prompt.json has none
 
-# Clients, and the variable by which each is recognized where the command names none. Several set CLAUDECODE too.
+# For each client, the environment variable by which it is recognized if its name is not in the command. Several clients
+# also set CLAUDECODE.
 CLIENTS = {
     "cursor": b"CURSOR_VERSION",
     "copilot": b"COPILOT_CLI",
@@ -71,7 +72,7 @@ class _HookError(Exception):
 
 
 class HookPaths:
-    """The client, event and folders of one hook call, filled in step by step, so that an error can name them."""
+    """The client, event and folders of one hook call. They are set as soon as they are known, for error messages."""
 
     client = event = ""
     home = directory = b""
@@ -82,7 +83,7 @@ class HookPaths:
 
 
 class _PayloadTooLong(_HookError):
-    """Raised if a payload exceeds the limit and its beginning cannot be used. The message has the bytes read."""
+    """A payload exceeds the limit, so only its beginning was used, or nothing. The message says how long it is."""
 
     def __init__(self, here: HookPaths) -> None:
         self._here = here
@@ -183,7 +184,7 @@ def _working_directory() -> bytes:
 
 
 def _is_about(raw: bytes, directory: bytes) -> bool:
-    """Return True if an undecoded payload names `directory` as its working directory, or names no directory."""
+    """Return True if the working directory in an undecoded payload is `directory`, or if the payload has none."""
     return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
 
 
@@ -191,9 +192,10 @@ def _is_about(raw: bytes, directory: bytes) -> bool:
 
 
 def _parse_words(words: list[str]) -> tuple[str, str]:
-    """Return the client and the event from `claude Stop`, `--client claude Stop`, or `Stop` (client empty).
+    """Return the client and the event from command-line words such as `claude Stop` or `--client claude Stop`.
 
-    The first of two words is the client, even if it is not in CLIENTS, so that new clients work without a change.
+    A word that is missing is returned as an empty string. The first of two words is the client, even if it is not in
+    CLIENTS, so that new clients work without a change.
     """
     words = [word for word in words if word != "--client"]
     is_named = len(words) > 1 or (words and words[0].split("-")[0] in CLIENTS)
@@ -309,7 +311,7 @@ def _space_identity(directory: bytes) -> bytes:
 
 
 def _git_common_directory(git: bytes, *, is_folder: bool) -> bytes | None:
-    """Return the git directory that all worktrees share, given the path of `.git`; None if it is invalid."""
+    """Return the git directory that all worktrees share. `git` is the path of `.git`; if it is invalid, return None."""
     if is_folder and not _has_link(git):
         return git
     from posixpath import join, realpath
@@ -554,9 +556,9 @@ def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, objec
 
 
 def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """Return the prompt engine's file suggestions and what to record about them; both empty if it suggests nothing.
+    """Return the suggestion of files for a prompt, and what to record about it; both are empty without a suggestion.
 
-    The engine is a small copy that an ingest wrote for hooks, because importing mica takes too long.
+    The files are ranked by a copy of mica's ranking code (the engine), because importing mica itself takes too long.
     """
     made = _read_answer(here, PROMPT_ANSWER, version=2)
     prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
@@ -581,10 +583,10 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
 
 
 def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float, list[str] | None]]:
-    """Return the recent steps of this session as pairs: the time, and the files of the step, or None for a prompt.
+    """Return the recent prompts and tool calls of this session from the spool, because they may not be stored yet.
 
-    They are read from the spool, because they are not ingested yet. Every word of a command that could be a path is
-    included; the engine ignores paths that are not in the working tree.
+    Each is a pair of its time and the paths it used; a prompt has None instead of paths. Every word of a command that
+    could be a path is included, because the engine ignores paths that are not in the working tree.
     """
     path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
     steps: list[tuple[float, list[str] | None]] = []
@@ -604,7 +606,7 @@ def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float,
 
 
 def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
-    """Return the files named in the arguments of a tool call, relative to `root`; files elsewhere are left out."""
+    """Return the paths in the arguments of a tool call, relative to `root`. Paths outside of `root` are left out."""
     inner = payload.get("input")
     places = [payload.get(name) for name in ("tool_input", "toolArgs", "args")]
     places += [inner, inner.get("args") if isinstance(inner, dict) else None, payload]
@@ -625,7 +627,7 @@ def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
 
 
 def _tail(path: bytes, *, limit: int) -> list[bytes]:
-    """Return the complete lines within the last `limit` bytes of a file; none if it cannot be read."""
+    """Return the lines that begin in the last `limit` bytes of a file; empty if it cannot be read."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -650,10 +652,10 @@ def _parts(output: object) -> str:
 
 
 def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str:
-    """Return a refusal of a Read call if the session has already seen all its lines; else an empty string.
+    """Return a refusal of a Read call if the agent has already seen all requested lines; else an empty string.
 
-    The lines that each Read showed are recorded per session and subagent. The record is cleared when a session starts
-    or is compacted, because the agent no longer sees those lines. A changed file may be read again.
+    The lines that each Read showed are recorded for each session and subagent. The record is removed when a session
+    starts or is compacted, because the agent no longer sees those lines. A changed file may be read again.
     """
     window = session + _text(payload, "agent_id")
     shown = here.hooks + b"/" + SHOWN + b"/" + _file_name(window) + b".shown"
@@ -696,7 +698,7 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
 
 
 def _decode_view(line: bytes) -> list[int]:
-    """Decode one record of a Read: path, modification time, size, first, last and total lines. Empty if incomplete."""
+    """Decode a record of a Read: path, modification time, size, first, last and total lines; empty if incomplete."""
     try:
         view = _decode(line).get("shown")
     except (ValueError, StopIteration):
@@ -730,7 +732,7 @@ def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str,
 
 
 def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
-    """Append a line to the session's file in one write. If an ingest is removing the file, a new file gets the line."""
+    """Append a line to the session's file in one write. If an ingest is just removing the file, write to a new one."""
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -754,7 +756,7 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
 
 def _file_name(session: str) -> bytes:
-    """Return the file name for a session. If the id is not safe as a file name, it is a checksum."""
+    """Return the file name for a session: its id, or an encoded form with a checksum if the id is not a safe name."""
     if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
         return session.encode()
     if not session:
@@ -838,9 +840,10 @@ def _record(here: HookPaths, error: BaseException) -> None:
 
 
 def _start_child(here: HookPaths) -> None:
-    """Start an ingest in the background, at the start and end of a session or turn, if none is running.
+    """Start an ingest in the background, with low priority and a time limit.
 
-    It has low priority and a time limit.
+    This happens when a session starts, and when a turn or session ends, unless an ingest of this space is running. An
+    ingest at an end is not started if the last one started less than CHILD_PAUSE_S seconds ago.
     """
     if not (here.event in STARTS or here.event in ENDS):
         return

@@ -1,7 +1,7 @@
 """The entry point of the library: `open` returns a `Memory`, which composes the packages and contains no logic itself.
 
-A package is imported and its object created at first use. Work that must happen around an append, a purge or a read is
-a listener of the `Log`, added here.
+A package is imported, and its object created, at first use. Work that must happen around an append, a purge or a read
+is done by listeners of the `Log`, which are added here.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ if TYPE_CHECKING:  # these packages are loaded when they are first used, so that
     from mica.upkeep.purge import Purger
 
 CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two checks for sessions, days and weeks that are over
-WARM_EVERY = timedelta(minutes=89)  # between two gathers of the most used concepts
-EVOLVE_AT = time(3)  # time of day, in the time zone of the settings: when few people work
+WARM_EVERY = timedelta(minutes=89)  # between two refreshes of what sources know of the most used concepts
+EVOLVE_AT = time(3)  # time of day in the time zone of the settings; few people work then
 
 
 class Memory:
@@ -157,8 +157,8 @@ class Memory:
         `context` is the current one. Raises InvalidEvent if the event cannot be stored, and Backlogged if too many
         events wait to be stored.
 
-        The keys of data must be strings. They are checked at once only for the first event of a name. For later events
-        with invalid keys, an `event.refused`, with the reason, is stored instead.
+        The keys of data must be strings. Only for the first event with a name are they checked immediately. In place of
+        a later event with invalid keys, an event `event.refused` with the reason is stored.
         """
         return self._journal.emit
 
@@ -222,8 +222,8 @@ class Memory:
 
         The other filters are: from `since` on, before `until`, by this agent, with all of these tags. Times may be
         phrases such as "last Tuesday". A time in the query itself raises the score of hits around it; `periods` of the
-        result shows how it was understood. If a hit names a file that `navigate` ranks for this query, its score is
-        raised by the file's probability; `parts` shows by how much. Raises InvalidInput for a query without a word.
+        result shows how it was understood. A hit that mentions a file which `navigate` finds for this query gets a
+        higher score; `parts` shows by how much. Raises InvalidInput for a query that contains no word.
         """
         from mica.search.search import SearchScope, find, parse_filters
 
@@ -264,20 +264,20 @@ class Memory:
         off: bool = False,
         is_preview: bool = False,
     ) -> Brief:
-        """Return a summary of what an agent should know now, within the budget and the deadline, with its gaps listed.
+        """Return a summary of what an agent should know now, within the budget and the deadline.
 
-        Statements of other systems about each `concept`, and about the concepts in `[brief] concepts`, take at most 1/φ
-        of the budget. A source that fails or is late is listed in `missing`; no error is raised. A receipt is recorded
-        as an event, except with `is_preview`, for a brief that no agent sees. A `preset` is a budget by name.
-        `recency_weight`, from 0 to 1, is the weight of recency among crystals, beside their relevance to the query.
-        With `compress`, passages that are too long are shortened to their most relevant sentences, and the brief says
-        how much was cut.
+        Statements of other systems about each `concept`, and about the concepts in the setting `[brief] concepts`, take
+        at most 1/φ (about 62 %) of the budget. A source that fails or is late is listed in `missing` of the result; no
+        error is raised. The brief is recorded as an event, its receipt. With `is_preview`, for a brief that no agent
+        sees, nothing is recorded. `preset` is the name of a budget. `recency_weight`, from 0 to 1, says how much
+        recency counts when crystals are chosen; the rest is their relevance to the query. With `compress`, passages
+        that are too long are shortened to their most relevant sentences, and the brief says how much was cut.
 
         The brief is empty with `off`, in a space with briefs switched off, and in a session held out for comparison.
-        The receipt records that.
+        The receipt then says that the brief was withheld.
 
-        `at` makes the brief as of a past time: from events recorded until then, and from the last recorded answers of
-        other systems before it. It ignores `deadline_s`.
+        With `at`, the brief is made as of that past time: from events recorded until then, and from the last answers of
+        other systems that were recorded before. `deadline_s` is then ignored.
         """
         return await self.briefs.brief(
             query,
@@ -297,7 +297,7 @@ class Memory:
         """Return the text for the agent that continues a session: within the budget, each line with its source.
 
         `session` is by default the session of the current `context` block, or else that of the latest event; the result
-        names it. The session is crystallized first. If that fails, `errors` of the result has the reason. Raises
+        has its id. Crystals of the session are made first. If that fails, `errors` of the result has the reason. Raises
         InvalidInput if there is no such session.
         """
         return await self.briefs.handoff(session=session, budget_tokens=budget_tokens)
@@ -309,8 +309,8 @@ class Memory:
 
         Only files that are now in the working tree at `root` are returned, by default the tree of `events.directory`.
         Files used earlier in `session` count most; by default it is the session of the current `context` block.
-        `missing` of the result lists what could not be read. Without history, the ranking uses only the words of the
-        task and of the files and their names.
+        `missing` of the result lists what could not be read. In a space without earlier tasks, files are ranked only by
+        the words that the task shares with their contents and names.
         """
         return await self._files.navigate(task, limit=limit, session=session, root=root)
 
@@ -319,9 +319,9 @@ class Memory:
 
         Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. Any other
         line, or its first words (two or more), is searched in the latest receipts, and the marks or crystals it shows
-        are returned. For a list of files, that is the last access to each file; for a line from another system, its
-        rows and files. Retracted and withdrawn events are marked, with the reason. Raises UnknownEvent if an event does
-        not exist, and InvalidInput if no line matches.
+        are returned. If it lists files, the last access to each file is returned. If it comes from another system, the
+        rows and files of that system are returned. Retracted and withdrawn events are marked, with the reason. Raises
+        UnknownEvent if an event does not exist, and InvalidInput if no line matches.
         """
         return await self.briefs.why(reference)
 
@@ -330,8 +330,8 @@ class Memory:
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
         """Retract a mark, a crystal or a judgment; returns the id of the retraction.
 
-        The event stays in the log, but is no longer found or used. Accounts (merged answers of sources about a concept)
-        that were gathered with it become stale.
+        The event stays in the log, but is no longer found or used. Cached answers of sources that depend on it are
+        marked as old.
         """
         from mica.sources.protocol import JUDGED
 
@@ -354,12 +354,13 @@ class Memory:
     ) -> Purged:
         """Remove the content of every event that fits all conditions; a tombstone takes the place of each.
 
-        It is removed from the store with everything derived from it, from segments (files of events that wait to be
-        stored), recorded exports and published commands. Matching events from before now that arrive later are purged
-        on arrival. A crystal that cited a purged event is made again from its other sources (`remade` of the result) or
-        ends (`ended`). The purge is recorded, without the values of its conditions.
+        The content is removed from the store with everything derived from it, and also from files of events that wait
+        to be stored, from recorded exports and from published commands. Matching events that are older than the purge
+        but arrive later are purged on arrival. A crystal that cited a purged event is made again from its other sources
+        (`remade` of the result). If that is impossible, `ended` of the result has the reason. The purge is recorded
+        without the values of its conditions.
 
-        If it is interrupted, some events are purged and the others are unchanged; call it again to finish. Raises
+        If the call is interrupted, some events are purged and the others are unchanged; call it again to finish. Raises
         InvalidInput if no condition is given, and UnknownEvent for an id that does not exist.
         """
         return await self._purger.purge(
@@ -375,10 +376,11 @@ class Memory:
         )
 
     async def close(self) -> None:
-        """Release everything. Events that the store cannot take now stay on disk until the space is opened again.
+        """Store all events and release all files, connections and tasks.
 
-        The logger `mica` reports how many, and where. In a forked child, and if the event loop that opened this memory
-        was closed, only the journal is released; the next reader of the space stores its events. Raises
+        Events that the store cannot take now stay on disk until the space is opened again; the logger `mica` reports
+        their number and folder. In a forked child process, and after the event loop that opened this memory was closed,
+        only the files of unstored events are closed; the next process that reads the space stores these events. Raises
         StoreUnavailable if it is called from another event loop while the one that opened this memory is still open.
         """
         log = self._log
@@ -576,7 +578,7 @@ class Memory:
         return self._file_ranking
 
     async def _open_models(self) -> Models:
-        """Return the language models of `[models]`, opened on first use, with their recorded costs in this space."""
+        """Return the language models of the setting `[models]`, with the costs recorded in this space."""
         from mica.llm.tiers import open_models
 
         async with self._opening_models:
@@ -602,7 +604,7 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the file ranking for the next process, if this one does not keep it ready in the background."""
+        """Save the file ranking for the next process, unless this process keeps it ready in the background."""
         if not self._reads_ahead:
             await self._files.save()
 
@@ -647,7 +649,7 @@ class Memory:
     # -- Listeners of the log
 
     async def _collect_spools(self) -> None:
-        """Store the events that hooks have spooled. If there are none, it costs one listing of a folder."""
+        """Store the events that hooks have written to files. If there are none, this costs one listing of a folder."""
         if self._spools is not None and self._spools.has_news():
             await self.clients.collect()
 
@@ -771,9 +773,10 @@ async def open_on(
 
 
 def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
-    """Return the folder, beside the file of a space, where hooks write its events; None for an address or `:memory:`.
+    """Return the folder where hooks write the events of the space `target`; None for an address or `:memory:`.
 
-    If `target` is None or equals the `store` setting, it is the folder of the current directory's space.
+    The folder is beside the file of the space. If `target` is None or equals the setting `store`, the result is the
+    folder for the space of the current directory.
     """
     from mica.clients.spool import hooks_folder
 

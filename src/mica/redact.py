@@ -1,9 +1,9 @@
 """Replaces secrets in text before it is stored.
 
 Every pattern begins with a literal and either consumes a whole run of characters or stops after a few, so the cost is
-linear in the length of the text. A replacement never looks like a secret itself; therefore no kind may contain a key
-word of _KEY. A replacement can expose a second secret that was joined to the first, so a text is redacted until it no
-longer changes: redacting twice gives the same text.
+linear in the length of the text. A replacement, `[redacted:<kind>]`, must not look like a secret itself; therefore no
+kind may contain a word such as `password` that _KEY looks for. A replacement can expose a second secret that was joined
+to the first, so a text is redacted until it no longer changes. Redacting it again gives the same text.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 
 
 class Pattern:
-    """The pattern of one kind of secret. Its regex group `before` stays in the text. Compiled on first use."""
+    """The pattern of one kind of secret, compiled on first use. What its group `before` matches stays in the text."""
 
     def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
         self.kind = kind
@@ -238,7 +238,10 @@ def redact(text: str) -> str:
 
 
 def redact_data(value: object, *, key: str = "") -> object:
-    """Return the JSON value with every text redacted; a text under a key like `clientSecret` is replaced entirely."""
+    """Return the JSON value with every text redacted.
+
+    A text under a key such as `clientSecret` is replaced entirely, unless it is a placeholder or cannot be a secret.
+    """
     match value:
         case str():
             return _redact_named(value, key)
@@ -278,7 +281,7 @@ def _redact_named(value: str, key: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _secret_kind(key: str) -> str | None:
-    """Return the kind of secret that a key such as `clientSecret` or `CLIENT-SECRET` names; None for other keys."""
+    """Return the kind of secret under a key such as `clientSecret` or `CLIENT-SECRET`; None for other keys."""
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
     if words in _HEADERS:
         return "header"
@@ -287,7 +290,7 @@ def _secret_kind(key: str) -> str | None:
 
 
 def forget_keys() -> None:
-    """Empty the cache of key names."""
+    """Empty the cache of `_secret_kind`, which holds names of keys."""
     _secret_kind.cache_clear()
 
 
@@ -327,7 +330,7 @@ def _replace_assigned(match: re.Match[str]) -> str:
 
 
 def _replace_phrase(match: re.Match[str]) -> str:
-    """Return the matched assignment with its quoted phrase replaced, or unchanged if it is text about passwords."""
+    """Return the matched assignment with its quoted phrase replaced, or unchanged if the phrase is not a password."""
     kind = match.lastgroup or ""
     value = match[kind].rstrip("\\")
     if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(match, value):
@@ -355,7 +358,10 @@ def _is_harmless(value: str, *, at_least: int) -> bool:
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
-    """True if an unquoted value is an expression, a type, a number or a word of prose."""
+    """Return True if an unquoted value is no secret but an expression, a type, a number or a word of prose.
+
+    `key` is the name before it, and `gap` is the text between them, such as `=`.
+    """
     if key.lower() in ("pass", "pwd") and not key.isupper():  # first_pass = second2
         return True
     if value.isdigit():

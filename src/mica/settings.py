@@ -33,7 +33,7 @@ CONCEPT = r"^\S[^:]*:[^:]+:.*\S$"  # domain:type:id
 
 
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The size and the deadline of briefs."""
+    """The budget and deadline of briefs, the sessions that get none, and the concepts that all briefs include."""
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
@@ -60,9 +60,9 @@ DigestKind = Literal["extractive", "model"]
 class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When and how marks are summarized as crystals."""
 
-    auto: bool = True  # any active process does the work that is due; a day ends at midnight in `time_zone`
+    auto: bool = True  # make crystals automatically, in any running process; a day ends at midnight in `time_zone`
     idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
-    digest: DigestKind = "extractive"  # in the words of the marks, or written by a model
+    digest: DigestKind = "extractive"  # extractive: sentences of the marks themselves; model: written by a model
     tier: Tier = "routine"  # of the model, if `digest` is "model"
 
 
@@ -70,33 +70,36 @@ Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 
 
 class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Conditions under which walks become trails and trails fade. `docs/trails.md` explains the numbers."""
+    """When trails are learned, named, suspended and archived. `docs/trails.md` explains the numbers.
 
-    learn: bool = True  # from walks, once a day; `mica trails learn off` switches it for one space
-    auto: bool = True  # crystallize trails that pass the gate: they get a name
+    A walk is the list of files that an agent opened during one task, in order.
+    """
+
+    learn: bool = True  # from walks, once a day; `mica trails learn off` switches it off for one space
+    auto: bool = True  # crystallize trails that fulfill the conditions below: they get a name
     publish: bool = True  # after `mica install`, also write a command into the project, ignored by git
-    runs: Annotated[int, msgspec.Meta(ge=1)] = 3  # that a candidate needs
-    sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # that these runs must come from
-    hot: Share = 0.90  # smoothed lower bound of success
-    crystallize: Share = 0.95
-    suspend: Share = 0.80  # a trail with less success is not offered
+    runs: Annotated[int, msgspec.Meta(ge=1)] = 3  # the number of runs that a hot trail needs
+    sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # the number of sessions that these runs must come from
+    hot: Share = 0.90  # the smoothed share of successes that a hot trail needs
+    crystallize: Share = 0.95  # the same, to be crystallized automatically
+    suspend: Share = 0.80  # a trail with a smaller share of successes is not suggested
     overlap: Share = 0.80  # share of common files above which two trails are merged
-    similar: Share = 0.75  # share of common steps from which a walk counts as a run of a trail
-    words: Share = 0.50  # share of a trail's own words from which a task counts as its kind
-    half_life_days: Days = 30  # without use, after which the value of a trail is halved
-    cold: Share = 0.25  # of its value, below which a trail is archived
-    archive_days: Days = 60  # without use, after which a trail is archived; nothing is deleted
+    similar: Share = 0.75  # a walk with at least this share of a trail's steps counts as a run of it
+    words: Share = 0.50  # a task with at least this share of a trail's words counts as its kind
+    half_life_days: Days = 30  # the value of a trail is halved each time it was not used for so long
+    cold: Share = 0.25  # a trail is archived when only this share of its value is left
+    archive_days: Days = 60  # a trail is archived if it was not used for so long; nothing is deleted
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long bulk events are stored. Retention is off by default: nothing is removed until it is enabled."""
+    """How long events are stored that no memory is based on. By default retention is off, and nothing is removed."""
 
     enabled: bool = False
     default_days: Days = 7
     deep_days: Days = 14
     error_days: Days = 30
     archive: Path | None = None  # a folder that events are written to before they are removed
-    # Event names that are never removed: the basis of memory, and the work of agents as clients report it.
+    # Names of events that are never removed: those that memory is based on, and what coding agents did.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
         "offer* git.* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
@@ -124,7 +127,7 @@ class Secret:
 
 
 class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The models for each tier (kind of task). A tier without a model uses the default model."""
+    """The models for each tier (a kind of task). A tier without a model uses the default model."""
 
     routine: Chain = ()  # summaries, phrasing: the cheapest
     interactive: Chain = ()  # a person waits for the answer
@@ -133,9 +136,9 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The address and limits of a provider. The settings name the variable that holds the key, never the key itself."""
+    """The address and limits of a provider, and the name of the environment variable that holds its API key."""
 
-    api_key_env: str | None = None  # else <PROVIDER>_API_KEY
+    api_key_env: str | None = None  # by default <PROVIDER>_API_KEY
     base_url: str | None = None
     requests_per_minute: Positive | None = None
     threads: Annotated[int, msgspec.Meta(ge=1)] = 1  # of a local model; more threads than idle cores make it slower
@@ -154,7 +157,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The most that may be spent, in total or by one agent or tier. Days and months are UTC."""
+    """A limit on spending, in total or by one agent or tier. Days and months are in UTC."""
 
     agent: str | None = None
     tier: Tier | None = None
@@ -164,9 +167,9 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The language models of each tier, and their limits. Only models that are named here are called."""
+    """The language models of each tier, and their limits. Only models in these settings are called."""
 
-    default_provider: str | None = None  # of model names without a provider
+    default_provider: str | None = None  # for models that are written without a provider
     default_model: str | None = None  # for tiers that are not set
     tiers: TierSettings = TierSettings()
     providers: dict[str, ProviderSettings] = {}
@@ -212,8 +215,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     token: Secret | None = None  # for a store that is a server, from MICA_TOKEN
     sources: dict[str, dict[str, object]] = {}  # by name, not validated here: each driver checks its own table
     file: Path | None = None  # the file these settings were read from; relative paths in it start at its folder
-    keys: dict[str, Secret] = {}  # of the named providers, from their variables
-    variables: dict[str, Secret] = {}  # those that the tables of sources name, with their values
+    keys: dict[str, Secret] = {}  # by provider: the API key, from its environment variable
+    variables: dict[str, Secret] = {}  # the environment variables that `sources` refers to, with their values
     semantic: Literal["auto", "on", "off"] = "auto"  # search by meaning; auto: if it is installed
     time_zone: str | None = None  # for days and weeks, as in Europe/Berlin; None: that of this machine
     carrier: dict[str, str] = {}  # trace fields from the parent process
@@ -237,7 +240,7 @@ FROM_ENVIRONMENT = ("carrier", "file", "keys", "token", "variables")  # cannot b
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     """Load the settings from the file and the environment.
 
-    Raises InvalidSettings, which names the file or variable, the key and the reason.
+    Raises InvalidSettings, with the file or variable, the key and the reason in its message.
     """
     environment = os.environ if environment is None else environment
     user_home = Path(environment.get("HOME") or Path.home())
@@ -270,7 +273,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidSettings, which names the file or the variable, if the time zone in `settings` does not exist."""
+    """Raise InvalidSettings if the time zone in `settings` does not exist. The message has the file or variable."""
     try:
         settings.zone()
     except InvalidSettings as error:
@@ -278,14 +281,14 @@ def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) 
 
 
 def _describe_value(error: str, values: object) -> str:
-    """Return ", not <value>" if the key named in `error` has a number or a boolean; else an empty string."""
+    """Return ", not <value>" if the value of the key in `error` is a number or boolean; else an empty string."""
     for name in error.rpartition("`$.")[2].rstrip("`").split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return f", not {values!r}" if isinstance(values, bool | int | float) else ""
 
 
 def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, Secret]:
-    """Return the API keys that are set, by provider, for all providers that a tier or a section names."""
+    """Return the API keys that are set, by provider, for the providers of all tiers and of `[models.providers]`."""
     named = {name.partition(":")[0] for tier in get_args(Tier) for name in models.chain(tier)} | set(models.providers)
     keys = {}
     for provider in named:
@@ -296,9 +299,9 @@ def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, S
 
 
 def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping[str, str]) -> dict[str, Secret]:
-    """Return the environment variables that are named in the settings of sources, with their values.
+    """Return the values of the environment variables that the settings of sources refer to, by variable.
 
-    Their names are in the keys `env`, `dsn_env` and `headers_env`.
+    The settings `env`, `dsn_env` and `headers_env` of a source contain the names of such variables.
     """
     secrets: dict[str, Secret] = {}
     for table in sources.values():
@@ -315,14 +318,14 @@ def key_variable(provider: str) -> str:
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
-    """Return `VARIABLE=value` if an environment variable set the key that `error` names; None if the file did."""
+    """Return `VARIABLE=value` if an environment variable set the key in `error`; None if the settings file set it."""
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
 def _advice(error: str) -> str:
-    """Return the end of an error message, which suggests what to write instead; empty if there is no suggestion."""
+    """Return the end of an error message, with a suggestion of what to write instead; empty if there is none."""
     kind = _kind_at(error.rpartition("`$")[2].rstrip("`") if "`$" in error else "")
     unknown = re.search(r"unknown field `([^`]*)`", error)
     if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -391,7 +394,7 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
 
 
 def _override_clients(values: dict[str, object], environment: Mapping[str, str]) -> None:
-    """Apply variables such as MICA_CLIENTS_CODEX; any client name is accepted."""
+    """Set the transcript folders given in variables such as MICA_CLIENTS_CODEX. Any client name is accepted."""
     for variable, value in environment.items():
         name = variable.removeprefix("MICA_CLIENTS_").lower().replace("_", "-")
         if variable.startswith("MICA_CLIENTS_") and name and value:

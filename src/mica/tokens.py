@@ -13,7 +13,7 @@ ESTIMATOR = "regex-1"  # name and version, stored with every estimate
 # Prices in hundredths of a token, fixed before any corpus was looked at. tests/test_tokens.py checks that the error
 # against real tokenizers stays below the documented one.
 _WORD = 100
-_LETTER = 17  # each letter of a word beyond the seventh
+_LETTER = 17  # each letter of a word after the seventh
 _DIGITS = 100  # three digits or fewer
 _LINE_END = 75  # with all blanks around it
 _BLANKS = 40  # two or more within a line
@@ -41,9 +41,9 @@ SAMPLES = 4
 
 
 def about(text: str) -> int:
-    """Return the approximate token count of a text, within a few percent; too inexact for budgets.
+    """Return the approximate token count of a text, within a few percent. Use `estimate` for budgets.
 
-    Only samples of a long text are counted, so the cost does not grow with its length.
+    Only samples of a long text are counted, so the time does not grow with its length.
     """
     if len(text) <= SAMPLES * SAMPLE_CHARACTERS:
         return estimate(text)
@@ -53,9 +53,10 @@ def about(text: str) -> int:
 
 
 def estimate(text: str) -> int:
-    """Return the estimated token count of a text, rounded up; 0 for an empty text. Linear, about 50 MB/s.
+    """Return the estimated token count of a text, rounded up; 0 for an empty text.
 
-    A longer text never costs less. Two texts joined by a line end cost at most 1 token more than separately.
+    A text never costs less than a part of it. Two texts joined by a line end cost at most 1 token more than
+    separately. The time is linear in the length of the text: a second for about 50 MB.
     """
     # Runs are counted with shifts of one large integer, a byte for each character: five times faster than a regular
     # expression. "?" replaces characters beyond ASCII, so question marks are first replaced by exclamation marks.
@@ -76,12 +77,12 @@ def estimate(text: str) -> int:
 
 
 def _mask(codes: bytes, flags: bytes) -> int:
-    """Return the flags of all characters as one integer, with one byte per character."""
+    """Return one large integer with a byte for each character of a text: its flag (0 or 1) in the table `flags`."""
     return int.from_bytes(codes.translate(flags), "little")
 
 
 def _runs(mask: int) -> int:
-    """Count the runs of flagged characters in a mask: all of them, minus the pairs of neighbours."""
+    """Count the runs of flagged characters in a mask: the flagged characters minus the pairs of neighbours."""
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 
@@ -94,13 +95,13 @@ def _beyond_the_seventh(letters: int) -> int:
 
 
 def _groups_of_three_digits(codes: bytes) -> int:
-    """Count the groups of up to three digits that all numbers in a text have."""
+    """Count the groups of one to three digits into which the numbers of a text are split."""
     digits = codes.translate(_DIGIT_OR_BLANK).replace(b"000", b"1").replace(b"00", b"0")
     return digits.count(b"1") + digits.count(b"0")
 
 
 def _wide_blanks(codes: bytes) -> int:
-    """Count the runs of two or more blanks. Blanks at the beginning of a line do not count."""
+    """Count the runs of two or more blanks in a text. Blanks at the beginning of a line do not count."""
     if b"  " not in codes and len(codes.translate(None, _RARE_SPACES)) == len(codes):
         return 0  # the usual text: single spaces only
     spaces = _mask(codes, _SPACES)

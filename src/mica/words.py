@@ -20,7 +20,7 @@ STOP_WORDS = frozenset(
     " been would could should can may if then than there these those not no yes am into out up down over under again"
     " also just".split()
 )
-IRREGULAR_FORMS = (  # each group: the first form, and those that the stemmer cannot trace back to it
+IRREGULAR_FORMS = (  # each group: the base form, and the forms that the stemmer cannot trace back to it
     "become became,begin began begun,bind bound,break broke broken,bring brought,build built,buy bought,catch caught,"
     "choose chose chosen,come came,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,"
     "feel felt,fight fought,find found,fly flew flown,forget forgot forgotten,get got gotten,give gave given,"
@@ -53,7 +53,10 @@ _CLASSES = _translation_table(
 
 
 def _is_prose(classes: bytes) -> bool:
-    """True if a text has no camel case and no digits within words, so that words end only at other characters."""
+    """Return True if a text has no camel case and no digits within words. Then only blanks and signs separate words.
+
+    `classes` is the text translated with the table _CLASSES.
+    """
     if b"aA" in classes or b"AAa" in classes:
         return False
     return b"0" not in classes or not any(pair in classes for pair in (b"a0", b"A0", b"0a", b"0A"))

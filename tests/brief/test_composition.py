@@ -16,8 +16,8 @@ from mica.brief.layout import with_cost
 from mica.format.fence import bound_tokens
 from mica.model.brief import Passage
 from mica.settings import Settings
+from mica.sources.answer import Collected
 from mica.sources.cohere import cohere
-from mica.sources.fan_out import Collected
 from mica.sources.protocol import PHI_INV, Concept, Fragment
 from mica.testing.builders import START_AT, build
 from mica.tokens import estimate

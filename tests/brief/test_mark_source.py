@@ -11,7 +11,7 @@ from mica.brief.crystal_source import CrystalSource
 from mica.brief.mark_source import MarkSource, SharedSearch
 from mica.errors import StoreUnavailable
 from mica.model.mark import Text
-from mica.sources.fan_out import Collected
+from mica.sources.answer import Collected
 from mica.sources.protocol import Question, Source
 from mica.store.reference.chains import ReferenceChains
 from mica.store.reference.store import EphemeralStore

@@ -43,7 +43,7 @@ def test_the_page_shows_losses_and_gains() -> None:
     assert '<td class="gain">+250' in shown
     assert "2 tasks took" in shown
     assert "in 2 searches; 1 task gains, 1 loses." in shown
-    assert "If every search of a task counts whose files were all offered, they save 600." in shown
+    assert "They save 600 if a task whose files were all offered needs no search at all." in shown
 
 
 def test_counts_of_one_are_grammatical() -> None:

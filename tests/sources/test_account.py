@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 from mica import EventQuery, Memory
 from mica.format.fence import bound_tokens
 from mica.sources.account import LINE_TOKENS, GatheredAccount, line, make_account, shortened
+from mica.sources.answer import Collected, Degraded
 from mica.sources.cohere import cohere
-from mica.sources.fan_out import Collected, Degraded
 from mica.sources.protocol import PHI_INV, Concept, Fragment
 from mica.testing.builders import START_AT
 from mica.testing.sources import ScriptedSource

@@ -17,8 +17,8 @@ from mica.brief.composition import ConceptAccount, compose
 from mica.format.fence import bound_tokens
 from mica.settings import Settings
 from mica.sources.account import make_account
+from mica.sources.answer import Collected
 from mica.sources.cohere import cohere
-from mica.sources.fan_out import Collected
 from mica.sources.protocol import PHI_INV, Concept, Fragment
 from mica.testing import HandClock
 from mica.testing.builders import START_AT

@@ -62,7 +62,7 @@ def account(*fragments: Fragment, limit: int = STATED_MAX) -> Coherent:
         ),
         (said("database", 1, confidence=0.8, age_h=9), said("other", 2, confidence=0.7, age_h=0), "less sure"),
         (said("other", 1, age_h=1), said("database", 2, age_h=2), "older"),
-        (said("database", 1), said("other", 2), "same in all else"),
+        (said("database", 1), said("other", 2), "a tie"),
     ],
 )
 def test_competing_claims_are_decided_by_validity_rank_confidence_and_time(

@@ -17,8 +17,8 @@ from mica import EventQuery, Memory
 from mica.errors import SourceFailed, StoreUnavailable
 from mica.settings import Settings
 from mica.sources import fan_out as collecting
+from mica.sources.answer import Collected
 from mica.sources.breaker import FAILURES_MAX
-from mica.sources.fan_out import Collected
 from mica.sources.protocol import Concept, Fragment, Partial, Question, Source, SourceDeclaration
 from mica.testing import HandClock
 from mica.testing.builders import START_AT

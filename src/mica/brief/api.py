@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
@@ -47,14 +47,14 @@ from mica.navigation.places import RankFiles
 from mica.search.dates import parse_moment
 from mica.search.vectors import MarkVectors
 from mica.settings import Settings
+from mica.sources.answer import Collected
 from mica.sources.api import Sources, parse_concept
-from mica.sources.fan_out import Collected
-from mica.sources.protocol import Concept, Fragment, Question
+from mica.sources.protocol import Concept, Fragment, Question, Source
 from mica.store.priority import Priority
 from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex, TrailTable
 
 SLOW_SHARE = 0.4  # of the remaining time, for the embedding model to encode the task
-PAST_S = 60.0  # deadline of a brief of the past; no agent waits for it
+PAST_S = 600.0  # deadline of a brief of the past, which copies the log first; no agent waits for it
 LATEST_SHARE = 0.2  # of the deadline, for storing events emitted just before
 
 RankPast: TypeAlias = Callable[[EventLog, TrailTable, datetime], AbstractAsyncContextManager[RankFiles]]
@@ -245,16 +245,24 @@ class Briefs:
     async def _brief_at(self, request: BriefRequest, at: datetime) -> Brief:
         """Make the brief as it would have been at a past time."""
         await self._log.stored()
-        past = await read_snapshot(self._event_log, at)
-        if not await is_switched_on(past.log):
+        accounts: list[ConceptAccount] | None = None  # None while briefs are switched off
+        async with AsyncExitStack() as stack:
+
+            async def past_sources() -> list[Source]:
+                nonlocal accounts
+                past = await read_snapshot(self._event_log, at)
+                if not await is_switched_on(past.log):
+                    accounts = None
+                    return []
+                accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
+                rank_files = await stack.enter_async_context(self._rank_past(past.log, past.trails, at))
+                sources = task_sources(past, rank_files=rank_files, zone=self._settings.zone())
+                return [*sources, TeachingSource(past.log, past.crystals)]
+
+            [own] = await self._sources.ask([request.question(at)], deadline_s=PAST_S, sources=past_sources)
+        if accounts is None:
             return request.compose_nothing()
-        async with self._rank_past(past.log, past.trails, at) as rank_files:
-            sources = task_sources(past, rank_files=rank_files, zone=self._settings.zone())
-            collected = await self._sources.ask_only(
-                [*sources, TeachingSource(past.log, past.crystals)], request.question(at), deadline_s=PAST_S
-            )
-        accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
-        return request.compose(collected.fragments, accounts, missing=collected.missing)
+        return request.compose(own.fragments, accounts, missing=own.missing)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
         """Wait until all events emitted so far are stored; return {}.

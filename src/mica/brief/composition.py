@@ -21,8 +21,8 @@ from mica.crystals.sentences import split
 from mica.format.fence import bound_tokens
 from mica.model.brief import Brief, Passage
 from mica.sources.account import LINE_TOKENS, one_line, shortened
+from mica.sources.answer import Collected
 from mica.sources.cohere import Coherent, Conflict, Stated
-from mica.sources.fan_out import Collected
 from mica.sources.protocol import PHI_INV, Concept
 from mica.tokens import estimate
 from mica.words import terms

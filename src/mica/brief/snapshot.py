@@ -15,8 +15,8 @@ from mica.brief.composition import ConceptAccount
 from mica.brief.quality import RECEIPT
 from mica.errors import InvalidEvent
 from mica.model.event import TRANSCRIPT_READ, Event, EventId, EventQuery, make_event, split_id
+from mica.sources.answer import Collected, Degraded
 from mica.sources.cohere import Coherent, Conflict, Origin, Stated
-from mica.sources.fan_out import Collected, Degraded
 from mica.sources.protocol import GATHERED_NAMES, Concept
 from mica.store.protocol import EventLog
 from mica.store.reference.store import EphemeralStore

@@ -55,6 +55,7 @@ from mica.model.event import (
     origin_number,
 )
 from mica.model.mark import check_mark
+from mica.model.text_cache import clear_on_forget
 
 NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
 NAMES_MAX = 10_000  # names cached as valid; usually there are dozens
@@ -71,6 +72,7 @@ AGENT = ORIGINS.index("agent") << ORIGIN_SHIFT
 NOWHERE = object()  # differs from every context block, so that the cache is refreshed
 
 known_names: set[str] = set()  # names that were checked before; MARK is never added, because its data is checked too
+clear_on_forget(known_names.clear)  # a purge removes names, too
 
 
 class Emit(Protocol):

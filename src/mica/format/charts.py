@@ -16,7 +16,7 @@ import msgspec
 WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 52, 40
 TICKS = 4
-SPAN_SHARE_MIN = 1e-9  # of the values; values closer together are drawn as one
+SPAN_SHARE_MIN = 1e-9  # of the largest value; values that are closer together are drawn as one
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(title: str, series: Sequence[Series], *, across: str, up: str) -> str:
-    """Return an SVG chart of lines or points; without any point it shows a note instead."""
+    """Return an SVG chart of lines or points. If no series has a point, the chart shows a note instead."""
     points = [point for each in series for point in each.points]
     if not points:
         return _svg(title, [_text(WIDTH / 2, HEIGHT / 2, "nothing to show yet", "middle")])
@@ -89,7 +89,7 @@ LETTER = 6.3  # average width of a letter at 11 px; a label that is too long is 
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One column of a chart: its label, the sizes of its stacked parts, and the value of the line above the label."""
+    """One column of a chart: its label, the sizes of its stacked parts, and the value of the chart's line here."""
 
     label: str
     parts: Sequence[int]
@@ -107,7 +107,7 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tile(msgspec.Struct, frozen=True, kw_only=True):
-    """A rectangle of a treemap; with children it is a group with a header."""
+    """A rectangle of a treemap. A tile with children is drawn as a group with a header."""
 
     name: str
     value: float
@@ -173,7 +173,7 @@ def _column(
 
 
 def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int = 520) -> str:
-    """Return an SVG timeline: each dot is placed by its seconds and its row; `rows` names the rows, top first."""
+    """Return an SVG timeline. Each dot is placed by its seconds and its row. `rows` are the row labels, top first."""
     left, right, top = 64.0, width - 24.0, 20.0
     height = 54 + 46 * len(rows)
     bottom = height - 28.0
@@ -258,7 +258,7 @@ def _worst(row: Sequence[float], short: float) -> float:
 
 
 def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
-    """Append one rectangle per area in `row` to `placed`, along the short side of the box; returns the rest."""
+    """Append one rectangle per area in `row` to `placed`, along the short side of the box. Returns the rest of it."""
     is_column = box.width >= box.height
     short, long = (box.height, box.width) if is_column else (box.width, box.height)
     total = sum(row)
@@ -278,7 +278,7 @@ def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
 
 
 def _fit(text: str, width: float) -> str:
-    """Return the text, cut to a width in the units of the picture; empty if not even three letters fit."""
+    """Return the text, cut to a width in the units of the picture. Return "" if not even three letters fit."""
     room = int(width / LETTER)
     return _short(text, room) if room >= min(3, len(text)) else ""
 

@@ -12,7 +12,7 @@ from mica.model.crystal import Crystal
 from mica.model.event import Event
 from mica.model.trail import Choice, Trail
 
-Document: TypeAlias = dict[str, object]  # ready for JSON; whole data is a msgspec.Raw of the stored bytes
+Document: TypeAlias = dict[str, object]  # ready for JSON; the whole `data` is a msgspec.Raw with the stored bytes
 Fields: TypeAlias = tuple[str, ...]
 
 OWN = ("id", "name", "at", "context", "root_id", "parent_id", "depth", "origin", "error", "position")
@@ -46,9 +46,9 @@ def server_sent(data: bytes, *, id: str | int | None = None, event: str | None =
 
 
 def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
-    """Return the fields of a bundle and those in `fields`; all fields if both are omitted.
+    """Return the fields of a bundle (a named list of fields) and those in `fields`, each once.
 
-    Raises InvalidInput for an unknown name.
+    If both are omitted, return all fields. Raises InvalidInput for an unknown bundle or field.
     """
     if bundle is not None and bundle not in BUNDLES:
         raise InvalidInput(f"there is no bundle {bundle!r}; the bundles are {', '.join(BUNDLES)}")
@@ -60,7 +60,7 @@ def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> F
 
 
 def event_document(event: Event, fields: Fields = FULL) -> Document:
-    """Return the selected fields of an event as a document; fields that the event lacks are left out.
+    """Return the selected fields of an event as a document. Fields that the event lacks are left out.
 
     From a document with all fields, `mica events import-log` restores an equal event.
     """
@@ -107,7 +107,7 @@ def trail_document(trail: Trail) -> Document:
 
 
 def choice_document(choice: Choice) -> Document:
-    """Return a chosen trail as a document, with match, score and reason."""
+    """Return a chosen trail as a document, with the kind of match, the score and the reason."""
     return {
         "match": choice.match,
         "score": choice.score,

@@ -1,4 +1,7 @@
-"""The fence around recalled text, which marks it as data. Makes text safe inside it, and bounds its cost in tokens."""
+"""The fence: a pair of tags around text that mica shows to an agent, which mark the text as data, not instructions.
+
+The functions make text safe between these tags, and compute the most tokens that it can cost.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ _FOLDERS = re.compile(
 
 
 def neutralize(text: str) -> str:
-    """Return the text with fence tags, control and invisible characters made harmless. Blanks and line ends stay."""
+    """Return the text without fence tags, control characters and invisible characters. Tabs and newlines stay."""
     if text.isascii():
         return _FENCE.sub("‹", _CONTROL.sub(" ", text))
     return _FENCE.sub("‹", _CONTROL.sub(" ", _INVISIBLE.sub("", text)))
 
 
 def neutralize_entry(text: str) -> str:
-    """Return the neutralized text as one entry of a list: without blanks around it, its further lines indented."""
+    """Return the neutralized text as one entry of a list: stripped, and with every line but the first indented."""
     return neutralize(text).strip().replace("\n", "\n  ")
 
 

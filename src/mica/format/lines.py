@@ -35,7 +35,7 @@ def one_line(text: str, width: int) -> str:
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
-ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # for shown times; None: that of this machine
+ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # of the times shown; None for this machine's
 
 
 def to_user_zone(at: datetime) -> datetime:

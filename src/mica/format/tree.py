@@ -1,4 +1,4 @@
-"""Trees of crystals and of events in display order, and chains as Mermaid flowcharts."""
+"""Trees of crystals and of events in display order, and chains of events as Mermaid flowcharts."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from mica.model.event import MARK, EventId
 
 Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
-RECENCY_WEIGHT = 0.7  # of a crystal's score; the rest is how well it matches the task
+RECENCY_WEIGHT = 0.7  # the share of recency in a crystal's score; the rest is its match with the task
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):

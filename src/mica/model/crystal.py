@@ -1,6 +1,9 @@
 """Crystals (summaries of many marks, or of many crystals of the level below) and the five laws that they obey.
 
-A crystal is recorded as an event and never changed; a later one may supersede it. The laws, by name:
+A crystal is recorded as an event and never changed; a later one may supersede it. It is live until it is superseded or
+retracted. Its level is a session, a day, a week or an epoch (the time between two marks tagged `milestone`). A crystal
+may also summarize a causal tree, which is an event with all its descendants. It then has the level of a session, but no
+crystal of a day covers it. The laws, by name:
 
 immutability  crystallization never changes a mark or crystal
 provenance    the sources exist; every statement cites marks beneath them; sources that are not cited are listed
@@ -42,7 +45,7 @@ def check_period(level: Level, period: str) -> None:
     begins = _PERIODS[level]
     if not isinstance(period, str) or not any(period.startswith(each) and len(period) > len(each) for each in begins):
         known = " or ".join(f"{each}…" for each in begins)
-        raise InvalidInput(f"a {level} crystal is not about {period!r}; its period is called {known}")
+        raise InvalidInput(f"a {level} crystal cannot have the period {period!r}; its period looks like {known}")
 
 
 NEUTRAL = 0.5  # the value of each quality of a mood if there is no evidence
@@ -91,7 +94,7 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def join_statements(texts: Iterable[str]) -> str:
-    """Join distinct statements into one text; all but the last get a full stop if they have no final punctuation."""
+    """Join distinct statements into one text. All but the last get a full stop if they end without punctuation."""
     distinct = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
     ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in distinct[:-1]]
     return " ".join([*ended, *distinct[-1:]])
@@ -186,7 +189,7 @@ _decode = msgspec.json.Decoder(CrystalData).decode
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A period that has not been crystallized yet: the number of its marks or crystals, and the reason."""
+    """A period that has no crystal yet, with the number of its marks or crystals, and the reason why it waits."""
 
     period: str
     count: int
@@ -208,7 +211,10 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
-    """The properties of a mark or crystal as a source; None if the event cannot be a source, such as recalled text."""
+    """Return the properties of a mark or crystal as a source. Return None if the event cannot be a source.
+
+    Besides marks and crystals, no event can be one, nor can a mark that repeats text that mica itself gave to an agent.
+    """
     if event.name == MARK and event.origin != "recalled":
         return Fact(
             level=OF_MARKS,
@@ -232,7 +238,10 @@ def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
 
 
 def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
-    """Raise LawBroken, with the law's name, if a crystal breaks one. `facts` describes its existing sources by id."""
+    """Raise LawBroken, with the name of the law, if a crystal breaks a law.
+
+    `facts` has the properties of its sources by id. A source that is not stored is missing from `facts`.
+    """
     _check_provenance(crystal, facts)
     for identifier, fact in facts.items():
         if fact.level != crystal.number - 1:
@@ -266,7 +275,7 @@ def _check_provenance(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> N
     if not crystal.sources:
         raise LawBroken("provenance", "a crystal needs at least one source")
     if len(set(crystal.sources)) < len(crystal.sources):
-        raise LawBroken("provenance", "a source may be named only once")
+        raise LawBroken("provenance", "a source may be listed only once")
     if unknown := [identifier for identifier in crystal.sources if identifier not in facts]:
         raise no_source(unknown[0])
     if ended := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
@@ -293,7 +302,7 @@ def no_source(identifier: str) -> LawBroken:
 
 
 def overlap(crystal: CrystalDraft) -> LawBroken:
-    """Make the error for a source that already belongs to another live crystal, apart from crystals of causal trees."""
+    """Make the error for a source that another live crystal already covers. Crystals of causal trees do not count."""
     return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
 
 

@@ -1,7 +1,8 @@
 """Events and their contexts: frozen values without I/O.
 
-An event is something that happened; its context is where it came from (session, agent, user …). Values from outside
-are checked here, once.
+An event is something that happened; its context is where it came from (session, agent, user …). An event id consists
+of the id of its writer (a process or an import that records events) and a number that this writer counts up. Values
+from outside are checked here, once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ EventId = NewType("EventId", str)
 ContextId = NewType("ContextId", str)
 WriterId = NewType("WriterId", str)
 
-Origin = Literal["user", "agent", "tool", "recalled", "imported"]  # its author; recalled text is never evidence
+# The author of an event. `recalled` is text that mica itself gave to an agent, so it is never evidence.
+Origin = Literal["user", "agent", "tool", "recalled", "imported"]
 ORIGINS: tuple[Origin, ...] = ("user", "agent", "tool", "recalled", "imported")
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -32,11 +34,12 @@ MARK = "mark"
 REFUSED = "event.refused"  # replaces an event that could not be stored as it was
 CRYSTAL = "crystal.made"  # the event that records a crystal
 RETRACTED = "mark.retracted"  # a mark or crystal no longer holds, and why
-BRIEFED = "session.briefed"  # a hook showed a brief: {"receipt"}; or held it out: {"receipt", "held_out": true}
+# A hook showed a brief: {"receipt"}. Or it withheld the brief, for comparison: {"receipt", "held_out": true}.
+BRIEFED = "session.briefed"
 TRANSCRIPT_READ = "transcript.read"  # how far a transcript was imported
 SESSION_ENDED = "session.ended"  # without it, a session ends after a while without events
 EPOCH_OPENED = "epoch.opened"  # points to a mark that is a milestone, so that milestones are quick to find
-MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
+MILESTONE = "milestone"  # the tag of a mark that ends an epoch (a phase of the work) and begins the next
 PURGED = "event.purged"  # replaces an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a kind of event; a longer one is data in the wrong place
 KNOWN_MAX = 4_096  # number of labels and fields cached as valid
@@ -79,7 +82,7 @@ def new_writer() -> WriterId:
 
 
 def writer_named(name: str) -> WriterId:
-    """Derive a writer id from a name: the same on every machine, so that a repeated import makes the same ids."""
+    """Derive a writer id from a name. It is the same on every machine, so a repeated import makes the same ids."""
     return WriterId(_base32(int.from_bytes(blake2b(name.encode(), digest_size=16).digest())))
 
 
@@ -102,7 +105,10 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
 
 
 def split_ids(identifiers: Iterable[str]) -> list[tuple[WriterId, int]]:
-    """Split many event ids. Unlike `split_id` it does not cache, which is twice as fast for ids that are used once."""
+    """Split many event ids. Raises InvalidEvent if one is not valid.
+
+    Unlike `split_id`, this function does not cache, so it is twice as fast for ids that are used only once.
+    """
     parts = []
     for identifier in identifiers:
         match = _EVENT_ID.fullmatch(str(identifier))
@@ -346,12 +352,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def number(self) -> str:
-        """The position as shown to people, such as `#12`; `#…` until the event is stored."""
+        """The position as shown to people, such as `#12`. Until the event is stored, it is `#…`."""
         return f"#{self.position or '…'}"
 
     @property
     def correlation(self) -> str:
-        """The name of this event's chain: the correlation of its context, else the id of its root."""
+        """The name of the chain (the related events) that this event belongs to.
+
+        It is the correlation of the context, or the id of the root event if the context has none.
+        """
         return self.context.correlation or self.root_id
 
 
@@ -488,7 +497,7 @@ def check_nesting(name: str, data: Mapping[str, object]) -> None:
 
 
 def not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:
-    """The path of the first NaN or infinity in nested data, such as `$.a.0`; None if there is none."""
+    """Return the path of the first NaN or infinity in nested data, such as `$.a.0`; None if all numbers are finite."""
     for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
         if isinstance(child, float):
             if child - child != 0:
@@ -527,7 +536,7 @@ def check_reason(reason: str) -> None:
 
 
 def check_budget(what: str, budget_tokens: object) -> None:
-    """Raise InvalidInput unless a token budget is a whole number, 1 or more. `what` names its use in the message."""
+    """Raise InvalidInput unless a token budget is a whole number, 1 or more. `what` is its use, for the message."""
     if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
         raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; use a whole number, 1 or more")
 
@@ -578,7 +587,10 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The data of a tombstone: the purge, its reason, and the events that the purged event superseded or retracted."""
+    """The data of a tombstone, which is the event that replaces a purged one.
+
+    It has the id of the purge, its reason, and the ids of the events that the purged event superseded or retracted.
+    """
 
     purge: EventId  # the event that records the purge
     reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
@@ -591,7 +603,7 @@ def is_tombstone(event: Event) -> bool:
 
 
 def make_tombstone(event: Event, tombstone: Tombstone) -> Event:
-    """Make the event that replaces a purged one: with the same id, time and position, and without its content."""
+    """Make the event that replaces a purged one. It has the same id, time and position, but no content or context."""
     body = msgspec.json.encode(_without_content(event, tombstone))
     return msgspec.structs.replace(event, name=PURGED, body=body, context=EMPTY, error=False)
 
@@ -611,7 +623,10 @@ def _without_content(event: Event, tombstone: Tombstone) -> Tombstone:
 
 
 def tombstone_of(event: Event) -> Tombstone:
-    """Decode the data of a tombstone. Raises InvalidEvent for other events, and if it has a context or content."""
+    """Decode the data of a tombstone.
+
+    Raises InvalidEvent if the event is not a tombstone, or if it still has a context or content.
+    """
     try:
         tombstone = _tombstone_decoder.decode(event.body)
     except msgspec.DecodeError as error:
@@ -624,7 +639,7 @@ def tombstone_of(event: Event) -> Tombstone:
 
 
 class EndedData(msgspec.Struct):
-    """The fields of an event's data that name the events it supersedes or retracts."""
+    """The ids of the events that an event supersedes or retracts, decoded from its data."""
 
     supersedes: tuple[EventId, ...] = ()
     mark: EventId | None = None  # the mark or crystal that a retraction ends

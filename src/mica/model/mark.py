@@ -94,9 +94,10 @@ _mark_decoder = msgspec.json.Decoder(_MarkData)
 
 
 def searchable_text(event: Event) -> str | None:
-    """The text of an event for the full-text index; None if it has no text, or only repeats recalled text.
+    """Return the text of an event for the full-text index, or None if the event is not indexed.
 
-    It consists of `text` and the other texts of a mark or crystal, cut to SEARCHABLE_CHARACTERS_MAX.
+    It consists of `text` and the other texts of a mark or crystal, cut to SEARCHABLE_CHARACTERS_MAX. An event without
+    `text` is not indexed, and neither is an event that only repeats text that mica itself gave to an agent.
     """
     if event.origin == "recalled" or b'"text":' not in event.body:
         return None
@@ -120,7 +121,7 @@ _searchable_decoder = msgspec.json.Decoder(_SearchableData)
 
 
 def _additional_texts(name: str, data: _SearchableData) -> list[str]:
-    """Return the searchable texts besides `text`: a mark's reason and principles, or the parts of a crystal."""
+    """Return the searchable texts besides `text`: a mark's reason and principles, or a crystal's other parts."""
     if name == MARK:
         if data.why is None and data.principles is None:
             return []

@@ -2,7 +2,7 @@
 
 A teaching is recorded as an event with the statements of its crystal and the marks they cite. It ends when it is
 withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is superseded, the teaching stays
-valid, because its marks are still valid; it then names the crystal's successor.
+valid, because its marks are still valid. Its field `superseded_by` is then the id of the crystal's successor.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def teaching_of(event: Event) -> Teaching:
 
 
 def withdrawal_of(event: Event) -> Withdrawal:
-    """Decode the withdrawal that an event records. Raises InvalidEvent if it does not name a teaching."""
+    """Decode the withdrawal that an event records. Raises InvalidEvent if its data has no teaching id."""
     try:
         return msgspec.json.decode(event.body, type=Withdrawal)
     except msgspec.DecodeError as error:
@@ -146,7 +146,7 @@ def resolve_teachings(
     return resolved
 
 
-# -- The gate -------------------------------------------------------------------------------------------------
+# -- Promotion by rule ----------------------------------------------------------------------------------------
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,8 +178,8 @@ def score_max(level: Level) -> float:
 def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
     """Return the crystals that are good enough to be promoted, best first, without those in `besides`.
 
-    `besides` has (level, period) pairs. A crystal needs MARKS_MIN marks; not only direct sources count, of which a week
-    has at most seven, but all marks beneath it.
+    `besides` has (level, period) pairs. A crystal needs MARKS_MIN marks. All marks beneath it count, not only its
+    direct sources, because a week has at most seven of these.
     """
     known = set(besides)
     scored = [

@@ -1,7 +1,9 @@
 """Trails: files and line ranges that proved useful together for a kind of task, with their success rate and age.
 
-A trail is computed from the log: from walks, and from events about trails. It holds references to files, never their
-contents. `with_state` fills in the two fields that depend on the current time: state and score.
+A trail is computed from the log: from walks (the files that an agent opened for one prompt, in order), and from events
+about trails. It refers to files, and never has their contents. `with_state` fills in what depends on the current time.
+A new trail is observed. It becomes hot when it proves useful often enough to be suggested, and crystallized when a rule
+or a person gives it a lasting name. An unused trail is cooling first and later archived.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ LEARNING = "trail.learning"  # switched by a person: {"on"}
 PUBLISHED = (
     "trail.published"  # where files were written, so that a purge finds them: {"root", "host", "commands", "skills", …}
 )
-EVOLVED = "trail.evolved"  # what a day's evolution changed
+EVOLVED = "trail.evolved"  # what the daily work on trails changed
 # The events, besides walks, that trails are learned from.
 TRAIL_EVENTS = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASURED, RETRACTED)
 
@@ -91,7 +93,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime  # of its last use
     by: By | None = None  # who crystallized it
     version: int = 0  # grows when its steps change; 0 until it is crystallized
-    drifted: bool = False  # True if later walks used other lines; the next evolution makes a new version
+    drifted: bool = False  # True if later walks used other lines; the next daily work makes a new version
     suspended: str | None = None  # the reason, if it is not suggested
     merged: tuple[str, ...] = ()  # keys of trails that were merged into it
     measured: Measurement | None = None
@@ -120,7 +122,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def success(self) -> float | None:
-        """The share of successes among the runs with a known outcome; None without such runs."""
+        """The share of successes among the runs with a known outcome; None if no outcome is known."""
         known = self.successes + self.failures
         return self.successes / known if known else None
 
@@ -179,7 +181,7 @@ def _hash(lines: Iterable[str]) -> str:
 
 
 def check_slug(slug: str) -> str:
-    """Return the name of a trail without `/` and `nav:`. Raises InvalidInput if it cannot be the name of a command."""
+    """Return a trail's name without a leading `/` and `nav:`. Raises InvalidInput if it cannot be a command's name."""
     slug = slug.removeprefix("/").removeprefix(PREFIX)
     if len(slug) > SLUG_CHARACTERS_MAX or not _SLUG.fullmatch(slug):
         raise InvalidInput(
@@ -205,11 +207,11 @@ def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
     return covered / len(trail) if trail else 0.0
 
 
-# -- The gate -------------------------------------------------------------------------------------------------
+# -- Success --------------------------------------------------------------------------------------------------
 
 
 def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
-    """Return a cautious success rate; 0 without known outcomes.
+    """Return a cautious success rate, or 0 if no outcome is known.
 
     While few outcomes are known, the rate is pulled towards the suspension limit `gates.suspend`: it is computed as if
     `gates.runs` more tasks had succeeded at that rate. It never exceeds the observed rate. By default, 3 successes of 3
@@ -254,7 +256,10 @@ def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:
 
 
 def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
-    """Fill in the trail's state and score at the time `now`. An unused trail becomes cooling, then archived."""
+    """Return the trail with its state and score at the time `now`. An unused trail becomes cooling, then archived.
+
+    A crystallized trail with too few successes gets a reason in `suspended`, and is cooling, too.
+    """
     state: State = "observed"
     suspended = trail.suspended
     remaining, unused = freshness(trail.last_at, now=now, gates=gates), now - trail.last_at
@@ -278,7 +283,7 @@ def rank_trails(trails: Iterable[Trail]) -> list[Trail]:
 
 
 def resolve(reference: str, trails: Iterable[Trail]) -> Trail | None:
-    """Find the trail with this name, slug or key, including keys of merged trails; None if no trail matches."""
+    """Return the trail with this name, slug or key, or None. Keys of trails that were merged into it match, too."""
     slug = reference.removeprefix("/").removeprefix(PREFIX)
     candidates = list(trails)
     by: Mapping[str, Trail] = {key: each for each in candidates for key in (*each.merged, each.key)}

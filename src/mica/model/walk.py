@@ -1,7 +1,7 @@
 """Walks: the files that an agent opened, searched or changed for one prompt, in order of access.
 
-A walk is computed from the log and never stored. Trails, the training of `navigate` and replays all use walks, so they
-all work with the same steps.
+A walk is computed from the log and never stored. Trails, the training of `navigate` and the replay of past tasks all
+use walks, so they all work with the same steps.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     agent: str | None = None
     steps: tuple[Step, ...] = ()
-    printed: dict[str, int] = {}  # tokens that each shell command showed, by call
+    printed: dict[str, int] = {}  # tokens in the output of each shell command, by the id of its tool call
     answers: tuple[ModelReply, ...] = ()
     offer: Offer | None = None
     outcome: Outcome = "unknown"  # until it is reported
@@ -110,7 +110,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workflow_task(name: str) -> str:
-    """The task name of a build workflow: `adw_` followed by the normalized kind of workflow."""
+    """The task name of a build workflow: `adw_` and the kind of workflow in letters, digits and `_`."""
     kind = _NO_LETTERS.sub("_", name.lower().removeprefix(WORKFLOW)).strip("_")
     return WORKFLOW + (kind[:WORKFLOW_CHARACTERS_MAX].strip("_") or "work")
 
@@ -213,7 +213,10 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 
 def latest_directory(events: Iterable[Event]) -> Path | None:
-    """Return the absolute directory of the latest session, which may no longer exist; None if it is unknown."""
+    """Return the working directory of the latest session, which may no longer exist, as an absolute path.
+
+    Return None if the directory is not known.
+    """
     latest = None
     for event in events:
         if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
@@ -262,7 +265,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
 
 
 def _prompt(event: Event) -> str | None:
-    """The prompt text of an event that begins a turn, "" if the turn has none; None for other events."""
+    """Return the prompt of an event that begins a turn, "" if it has none; return None for other events."""
     data = event.data
     if event.name == MARK:
         return str(data.get("text", "")) if "prompt" in _tags(event) else None

@@ -1,4 +1,8 @@
-"""The public class behind `memory.trails`: learned trails, the walks they are learned from, and reports."""
+"""The public class behind `memory.trails`: learned trails, the walks they are learned from, and reports.
+
+A walk is a prompt with the files that an agent opened, searched or changed for it, in order. A trail is learned from
+several similar walks. A crystallized trail has a permanent name and a version.
+"""
 
 from __future__ import annotations
 
@@ -144,16 +148,19 @@ class Trails:
         return rank_trails(trails)[:limit]
 
     async def known(self) -> ListOfTrails:
-        """Every trail, including archived ones, highest score first, for a caller that must not wait.
+        """Return every trail, including archived ones, highest score first, for a caller that must not wait.
 
-        New events are learned first only if that is quick. For a long log that was never learned from, the result is
-        empty until the daily evolution or another method has learned from it.
+        Trails are updated from new events first, but only if that is quick. For a long log that was never learned from,
+        the result is empty until the daily evolution or another method has learned from it.
         """
         await self._library.refresh(even_if_slow=False)
         return rank_trails(await self._library.trails())
 
     async def show(self, reference: str) -> Trail:
-        """The trail with this name or key, including keys of merged trails. Raises UnknownTrail."""
+        """Return the trail with this name or key. Raises UnknownTrail.
+
+        If the key belonged to a trail that was merged into another one, that other trail is returned.
+        """
         await self._library.refresh()
         return await self._library.get(reference)
 
@@ -169,8 +176,8 @@ class Trails:
     ) -> Choices:
         """Return up to `limit` trails that match a task, the most certain match first; empty if none matches.
 
-        Only trails in the state hot or crystallized are considered. `paths` are the files that the task names or has
-        touched, in order.
+        Only trails that may be suggested without a request are considered: those in the state "crystallized" or "hot",
+        that is, often used with success. `paths` are the files that the task mentions or has touched, in order.
         """
         await self._library.refresh()
         offered = [trail for trail in await self._library.trails() if trail.is_offered]
@@ -178,10 +185,11 @@ class Trails:
         return choose(task, offered, gates=self._gates, paths=paths, agent=who, limit=limit)
 
     async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
-        """Return up to `limit` trails that lead to a path or match a task, best first.
+        """Return up to `limit` trails that lead to the path `about` or match the task `about`, best first.
 
-        Unlike `choose`, it includes trails in every state, but no suspended ones. The result is recorded as offered. If
-        it is empty, search as usual: new trails are learned from the files that are opened.
+        Unlike `choose`, this method includes trails in every state, except suspended trails. The log records that the
+        returned trails were offered. After an empty result, search as usual: new trails are learned from the files that
+        are opened.
         """
         await self._library.refresh()
         trails = [trail for trail in await self._library.trails() if trail.suspended is None]
@@ -205,11 +213,11 @@ class Trails:
         by: By = "user",
         root: Path | None = None,
     ) -> Trail:
-        """Make a trail by hand; it is crystallized at once. Steps are `Step` values, never bare paths.
+        """Make a trail by hand. The trail is crystallized at once: it gets the permanent name `slug` and version 1.
 
-        With a working tree at `root`, the files must exist there with these lines, so that the lines can be found again
-        after later changes. Raises InvalidInput if they do not exist, if the name is taken, reserved or invalid, if the
-        same files are already a crystallized trail, or if there are no files or too many.
+        With a working tree at `root`, the files must exist there with the lines of `steps`, so that the lines can be
+        found again after later changes. Raises InvalidInput if a file or its lines do not exist, if the name is taken,
+        reserved or invalid, if the same files are already a crystallized trail, or if there are no files or too many.
         """
         slug = check_slug(slug)
         if slug in RESERVED:
@@ -241,7 +249,9 @@ class Trails:
         return await self._library.get(slug)
 
     async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
-        """Give a trail a permanent name, or make its next version. It need not pass the gate for automatic names.
+        """Give a trail a permanent name, or make its next version. Return the changed trail.
+
+        Unlike an automatic name, this is possible however seldom or unsuccessfully the trail was used.
 
         Raises UnknownTrail, and InvalidInput if the name is invalid or taken.
         """
@@ -278,7 +288,10 @@ class Trails:
         return {named.key: named.slug for named in named_trails(records) if named.is_chosen}
 
     async def restore_names(self, names: Mapping[str, str], *, without: str | None) -> None:
-        """Restore the chosen names (by trail key) that were lost in a purge, but no name that contains `without`."""
+        """Restore the trail names that people chose and that a purge removed. `names` maps trail keys to names.
+
+        Names that contain `without`, the purged text, are not restored.
+        """
         await self.learn()
         trails = {trail.key: trail for trail in await self._library.trails()}
         used = {trail.slug for trail in trails.values() if trail.version}
@@ -375,10 +388,11 @@ class Trails:
         session: str | None = None,
         agent: str | None = None,
     ) -> str | None:
-        """Record a walk, as `record` does, and return the key of its trail; None for fewer than two project files.
+        """Record a walk, as `record` does, and return the key of its trail.
 
-        When trails are next learned, the walk counts as a use of a known trail or becomes a new trail. With `workflow`,
-        the shape (kind of task) of that trail is `adw_<workflow>`.
+        The result is None for fewer than two project files, because they make no trail. When trails are next learned,
+        the walk counts as a use of a known trail or becomes a new trail. With `workflow`, the shape (kind of task) of
+        that trail is `adw_<workflow>`.
         """
         listed = tuple(map(_check_step, steps))
         kind = None if workflow is None else workflow_task(workflow)
@@ -396,10 +410,10 @@ class Trails:
         return key_of(paths) if len(paths) > 1 else None
 
     async def import_walks(self, lines: Iterable[bytes]) -> Appended:
-        """Import walks from JSON lines that an orchestrator or build workflow wrote; all or none are stored.
+        """Import walks from JSON lines that an orchestrator or build workflow wrote. All or none are stored.
 
         Each line is an object with `task`, `steps`, an optional `id`, and the other arguments of `record`. A line that
-        was imported before changes nothing. Raises InvalidInput naming the invalid lines.
+        was imported before changes nothing. Raises InvalidInput with the numbers of the invalid lines.
         """
         events = await asyncio.to_thread(parse_walks, list(lines), now=self._clock())
         await self._log.stored()
@@ -455,7 +469,10 @@ class Trails:
         return await self._library.learn()
 
     async def is_learning(self) -> bool:
-        """True if learning is on in this space: by the latest `switch`, or else by the setting `[trails] learn`."""
+        """Return True if learning is on in this space.
+
+        The latest call of `switch` decides. If there was none, the setting `[trails] learn` decides.
+        """
         return await self._library.is_learning()
 
     async def switch(self, *, on: bool) -> None:
@@ -467,7 +484,7 @@ class Trails:
         """Store the latest commits of the repository around `root`: subjects, changed files and renames.
 
         `root` is by default the current directory. A commit that was stored before changes nothing. Merges are skipped,
-        and secrets in subjects are redacted. Raises InvalidInput without git or history.
+        and secrets in subjects are redacted. Raises InvalidInput if git is missing or there is no history.
         """
         changes = await asyncio.to_thread(read_commits, self._trees.around(root), limit=limit)
         await self._log.stored()
@@ -505,14 +522,15 @@ class Trails:
         return count
 
     async def evolve(self, *, root: Path | None = None) -> Evolution:
-        """Do the daily work: learn, merge, crystallize the best trails, follow changed files, measure, publish.
+        """Do the daily work on trails, and return a report of the changes.
 
-        `root` is a working tree, by default that of the latest session. A crystallized trail gets a new version if its
-        lines moved there, or if its files were renamed or deleted. If none of its lines exist any more, it is
-        suspended. While learning is switched off, no trail is changed.
+        Trails are learned and merged, the best trails are crystallized, and the tokens that trails save are measured.
+        A crystallized trail gets a new version if its lines moved in the working tree `root`, or if its files were
+        renamed or deleted there. If none of its lines exist any more, it is suspended. `root` is by default the working
+        tree of the latest session. While learning is switched off, no trail is changed.
 
         After `mica install`, the commands of trails are written into `root`, and commands published elsewhere are
-        updated. Calling it again changes nothing.
+        updated. Calling this method again changes nothing.
         """
         root = await self._latest_root() if root is None else root
         changes = await self._library.evolve(root) if await self.is_learning() else NO_CHANGES
@@ -596,7 +614,10 @@ def _check_outcome(outcome: str) -> None:
 
 
 def _check_step(step: object) -> Step:
-    """Normalize the path of a step. Raises InvalidInput if it is not a `Step`, or its path is outside the project."""
+    """Return a step with a normalized path.
+
+    Raises InvalidInput if the argument is not a `Step`, or if its path is outside the project.
+    """
     if not isinstance(step, Step):
         raise InvalidInput(f"{step!r} is not a step; use mica.model.walk.Step with a path and lines")
     path = normalize_path(step.path)

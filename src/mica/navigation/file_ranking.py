@@ -22,7 +22,7 @@ from mica.navigation.precomputed import PrecomputedRanking
 from mica.search.search import Reorder
 from mica.store.protocol import EventLog, TrailTable
 
-PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # every text that names a file matches; 3.5 does not
+PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # matches every text that mentions a file, and does not match 3.5
 
 
 class FileRanking:
@@ -131,9 +131,9 @@ class FileRanking:
             await ranking.close()
 
     async def reorder(self, query: str) -> Reorder | None:
-        """Make a function that reorders search results: results that name files predicted for the query move up.
+        """Return a function that moves search results up if they mention files that are predicted for the query.
 
-        None if the query is empty or there is no working tree.
+        The result is None if the query is empty or there is no working tree.
         """
         root = self._trees.latest(await self._event_log.query(EventQuery(names=(STARTED,), limit=1)))
         if root is None or not query.strip():

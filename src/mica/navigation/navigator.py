@@ -1,4 +1,7 @@
-"""Predict files for a task in one space, from the history in its log and the files of a working tree."""
+"""Predict files for a task in one space, from the history in its log and the files of a working tree.
+
+The history is read as walks. A walk is a prompt with the accesses to files that followed from it.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,16 @@ LIMIT_MAX = 1_000
 IDLE = timedelta(minutes=30)  # a task without events for this long has ended
 NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
 
-FILES_WEIGHT = 0.5  # of the highest probability of a named file; docs/ranking.md has the values tried
+FILES_WEIGHT = 0.5  # of the highest probability of a mentioned file; docs/ranking.md has the values tried
 TEXT_CHARACTERS_MAX = 20_000  # of a search result that are searched for file names
 
 
 class LogKnowledge(NamedTuple):
-    """The task history and walks read from the log, with the log's last position and number of purges at that time."""
+    """The task history and the walks that were read from the log at the time `at`.
+
+    `position` was the last position of the log then, and `generation` the number of purges so far. When one of them has
+    changed, the history is out of date.
+    """
 
     position: int
     generation: int
@@ -168,16 +175,19 @@ class Navigator:
         ]
 
     async def _current_knowledge(self) -> LogKnowledge | None:
-        """The cached history; None if there is none, or if any process has purged something since it was read."""
+        """Return the cached history; None without one, or if any process has purged something since it was read."""
         knowledge, generation = self._past, await self._generation()
         return knowledge if knowledge is not None and knowledge.generation == generation else None
 
     async def _generation(self) -> int:
-        """Return the current number of purges from the store; the number in `purges.generation` may be older."""
+        """Return the number of purges so far. It is read from the store, because other processes purge too."""
         return (await self._trails.learned_up_to()).generation
 
     async def _history(self, now: datetime) -> LogKnowledge:
-        """Return the history up to `now`; a cached one if the log has not changed and it is younger than IDLE."""
+        """Return the history up to `now`.
+
+        A cached history is returned if it is younger than IDLE and the log has not changed since it was read.
+        """
         position, generation = await self._log.last_position(), await self._generation()
         knowledge = self._past
         if (
@@ -237,7 +247,7 @@ class Navigator:
 
 
 def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, list[Walk]]:
-    """Build the task history up to `now` from events; also returns the walks in these events."""
+    """Return the task history up to `now` that the events show, and the walks in these events."""
     walks = [walk for walk in walks_of(events) if walk.at <= now]
     changes = [change for event in events if event.name == COMMIT and (change := commit_of(event)) is not None]
     return build_history(walks, changes, now=now), walks
@@ -308,7 +318,11 @@ def _last_steps(walks: Iterable[Walk]) -> dict[str, Step]:
 
 
 def _is_current(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
-    """True if `file` has a history of this state and number of purges that is younger than IDLE."""
+    """True if the history saved in `file` is younger than IDLE, and nothing has changed or was purged since.
+
+    `state` is the current last position of the log and the time of the last change of the learned weights. `generation`
+    is the current number of purges.
+    """
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
@@ -328,12 +342,16 @@ def _changed_ns(file: Path | None) -> int:
 
 
 def past_file(home: Path, *, space: str) -> Path:
-    """The path of the file in which a space's history is saved. (Histories saved for hooks have other paths.)"""
+    """Return the path of the file in which a space's history is saved. Histories saved for hooks have other paths."""
     return home / "navigation" / f"{space}.past"
 
 
 def saved_at(file: Path, *, generation: int) -> float | None:
-    """Return the Unix time at which a history was saved; None if unreadable, or if something was purged since."""
+    """Return the Unix time at which a history was saved.
+
+    The result is None if the file cannot be read, or if something was purged since: `generation` is the current number
+    of purges.
+    """
     try:
         with file.open("rb") as opened:
             saved = LookupFile(opened.fileno())
@@ -349,7 +367,7 @@ def learned_file(home: Path, *, space: str) -> Path:
 
 
 def load_learned(file: Path | None) -> LearnedModel | None:
-    """Load the learned model; None if it is missing or cannot be read. The predictor then uses the prior."""
+    """Load the learned model; None if it is missing or cannot be read. The predictor then uses the one mica ships."""
     if file is None:
         return None
     try:
@@ -363,10 +381,10 @@ def save_learned(file: Path, learned: LearnedModel) -> None:
 
 
 def boost_named_files(hits: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
-    """Reorder search results so that results that name a likely file move up.
+    """Return the search results in a new order: results that mention a likely file move up.
 
     `likely` maps files to probabilities. A result that another result corrects keeps its score, so that it stays behind
-    that result.
+    the correction.
     """
     names = TreeNames(likely)
     boosted = [_boost(hit, names, likely) for hit in hits]

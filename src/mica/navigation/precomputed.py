@@ -3,7 +3,7 @@
 A brief must be ready in a tenth of a second, and reading a log and a working tree takes longer. If hooks are installed,
 `mica ingest` saves the history and the tree. Otherwise the first request starts reading in the background, for the next
 request. A short-lived command does not read in the background; `mica navigate`, `mica upkeep tick` and servers save the
-files for it.
+history and the tree for such commands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLOSE_S = 10.0  # to finish and save a read in progress
 
 
 class SavedFiles(NamedTuple):
-    """The paths of the saved tree and history of a working tree, and whether they are recent."""
+    """The paths of the two files in which a tree and its history are saved, and whether the files are recent."""
 
     tree: str
     past: str
@@ -100,9 +100,10 @@ class PrecomputedRanking:
             return None
 
     async def likely(self, task: str, *, root: Path, session: str | None, texts: Sequence[str]) -> dict[str, float]:
-        """Return the predicted files with their probabilities, from cached or saved data; empty if there is none.
+        """Return the predicted files with their probabilities, from cached or saved data.
 
-        If none of `texts` names a file of the saved tree, the result is empty too, without a prediction.
+        The result is empty if there is no such data. It is also empty if none of `texts` mentions a file of the saved
+        tree, because then no prediction is needed.
         """
         saved = await self._find_saved(root)
         if saved is not None:
@@ -139,7 +140,7 @@ class PrecomputedRanking:
     async def _find_saved(self, root: Path) -> SavedFiles | None:
         """Find the saved tree and history, written for hooks or by an earlier request.
 
-        None if one of them is missing, or something was purged since.
+        The result is None if one of them is missing, or if something was purged since they were saved.
         """
         generation = (await self._trails.learned_up_to()).generation  # from the store, since other processes purge too
         prompt_answer = None if self._spools is None else self._spools.prompt_answer()
@@ -213,7 +214,7 @@ def rank_from_files(
 ) -> list[RankedFile] | None:
     """Return the files that the task probably needs and that were opened in the past, best first.
 
-    They are computed from a saved tree and history; None if these files cannot be read.
+    The prediction uses a saved tree and a saved history. The result is None if one of them cannot be read.
     """
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     if prediction is None:
@@ -234,7 +235,7 @@ def rank_from_files(
 
 
 def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
-    """True if a text names a file of the saved tree; False if the tree cannot be read."""
+    """Return True if one of the texts mentions a file of the saved tree, and False if the tree cannot be read."""
     try:
         with Path(tree).open("rb") as files:
             names = TreeNames(saved=LookupFile(files.fileno()))
@@ -246,7 +247,10 @@ def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
 def likely_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> dict[str, float] | None:
-    """Predict files from a saved tree and history, with their probabilities; None if these files cannot be read."""
+    """Return files with their probabilities, predicted from a saved tree and history.
+
+    The result is None if the saved tree or history cannot be read.
+    """
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     return None if prediction is None else dict(prediction.likely)
 

@@ -1,4 +1,7 @@
-"""Predict the files of a task, and learn from each finished task how well every signal predicts."""
+"""Predict the files of a task, and learn from each finished task how well every signal predicts.
+
+A walk is a prompt with the accesses to files that followed from it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ UNTRAINED_WEIGHTS = {
     "session": 0.5,
     "walk": 0.3,
 }  # each signal is divided by its best score
-NAMED_PATH_WEIGHT, NAMED_FILE_WEIGHT = 10.0, 5.0  # more than all others together, so that named files come first
+NAMED_PATH_WEIGHT, NAMED_FILE_WEIGHT = 10.0, 5.0  # more than all others together, so that mentioned files come first
 
 
 class SessionFiles:
@@ -35,7 +38,7 @@ class SessionFiles:
         self._uncommitted: dict[str | None, list[str]] = {}
 
     def begin(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
-        """Register a new walk; returns the files touched before it for each earlier prompt of its session."""
+        """Register a new walk, and return the files that its session touched before, for each earlier prompt."""
         if walk.session is None:
             return ()
         earlier = self._walks.setdefault(walk.session, [])
@@ -44,7 +47,10 @@ class SessionFiles:
         return found
 
     def end(self, walk: Walk) -> list[CommitFiles]:
-        """Register the end of a walk; returns its commit, if any, with all files changed since the session's last."""
+        """Register the end of a walk, and return its latest commit in a list, which is empty without a commit.
+
+        The commit has all files that the session changed since its previous commit.
+        """
         changed = self._uncommitted.setdefault(walk.session, [])
         changed += walk.changed
         if not walk.subjects or not changed:
@@ -92,7 +98,7 @@ class Predictor:
         ]
 
     def rank(self, question: PromptQuestion, *, limit: int = 10) -> list[Place]:
-        """Call `predict` and then `places`."""
+        """Return the `limit` most probable files for a prompt, best first, with reasons."""
         return self.places(self.predict(question), limit=limit)
 
     def learn(self, task: Task, prediction: Prediction | None = None) -> None:
@@ -118,7 +124,7 @@ class Predictor:
     def learn_savings(self, kind: str, best: float, saved_tokens: int) -> None:
         """Update the learned savings with the tokens that a list of paths would have saved for one task.
 
-        `kind` is the kind of prompt, and `best` the probability of the best file.
+        `kind` is the kind of prompt ("open" or "named"), and `best` the predicted probability of the first listed file.
         """
         worth = self.learned.worth.with_outcome(kind, best, saved_tokens)
         self.learned = msgspec.structs.replace(self.learned, worth=worth)
@@ -130,7 +136,7 @@ def render_places(places: Iterable[Place]) -> str:
 
 
 def score_untrained(signals: Signals) -> Scores:
-    """Score files without learned weights: named files first, then by a fixed weighted sum of signals."""
+    """Score files without learned weights, by a fixed weighted sum. Files that the prompt mentions score highest."""
     total = weigh(signals.scores, UNTRAINED_WEIGHTS)
     for signal, weight in (("path_mention", NAMED_PATH_WEIGHT), ("name_mention", NAMED_FILE_WEIGHT)):
         for path, share in signals.scores[signal].items():

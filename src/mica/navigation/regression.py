@@ -172,7 +172,11 @@ def solve(lower: Matrix, right: Vector) -> Vector:
 
 
 class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibration counts for ten intervals of probability: predictions, sum of probabilities, and hits."""
+    """Counts for calibration, in ten intervals of predicted probability.
+
+    Each interval has the number of its predictions, the sum of their probabilities, and how many of the predicted files
+    were needed.
+    """
 
     counts: tuple[float, ...] = (0.0,) * TENTHS
     sums: tuple[float, ...] = (0.0,) * TENTHS
@@ -201,7 +205,7 @@ class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     saved_tokens: dict[str, int] = {}
 
     def with_outcome(self, kind: str, best: float, saved_tokens: int) -> ListSavings:
-        """A copy that includes one more task, with the probability of its best file and the tokens saved."""
+        """Return a copy that includes one more list: the probability of its best file, and the tokens that it saved."""
         saved = min(saved_tokens, SAVED_MAX)
         return ListSavings(
             expected=self.expected | {kind: self.expected.get(kind, 0.0) + best},
@@ -210,7 +214,7 @@ class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """The tokens that a list saves if its best file is needed, by kind of prompt; 0 while tasks are too few."""
+        """The tokens that a list saves if its best file is needed, for each kind of prompt. 0 if tasks are too few."""
         worth: dict[str, float] = {}
         for kind, first in FIRST_WORTH.items():
             expected = self.expected.get(kind, 0.0)

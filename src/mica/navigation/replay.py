@@ -1,5 +1,8 @@
 """Replay past tasks in order of time, to measure what offering files would have saved.
 
+A task is a walk: a prompt with the accesses to files that followed from it. An offer is a list of paths that is shown
+to the agent with the prompt.
+
 Each task is predicted from earlier events only, and learned from when it ends. A list of paths can only save searches:
 reading a file costs the same whether it was offered or found by a search. Two rules estimate the saving. The *careful*
 rule counts a search as saved if it led to new files and all of them had been offered. The *generous* rule counts all
@@ -44,14 +47,14 @@ class ReplayPrediction(msgspec.Struct, frozen=True, kw_only=True):
     guesses: tuple[Guess, ...] = ()
     offered: tuple[Guess, ...] = ()
     text: str = ""  # the text that the agent would have seen
-    named: bool = False  # True if the prompt names one of the predicted files
+    named: bool = False  # True if the prompt mentions one of the predicted files
 
 
 class TaskPredictor(Protocol):
     """Predicts the files of tasks from the tasks it has learned so far."""
 
     def predict(self, walk: Walk) -> ReplayPrediction:
-        """Predict the files of a walk from its prompt, session and time; its steps must not be used."""
+        """Predict the files of a walk from its prompt, session and time. The steps of the walk must not be used."""
         ...
 
     def learn(self, walk: Walk) -> None: ...
@@ -129,7 +132,10 @@ class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a replay: each task, the totals with all losses, a confidence interval and the calibration."""
+    """The result of a replay: each task, totals, a confidence interval and the calibration of the probabilities.
+
+    The totals include the tasks that an offer would have made more expensive.
+    """
 
     rows: tuple[ReplayTask, ...]
     offered_tasks: int = msgspec.field(name="spoke")  # tasks with an offer
@@ -357,7 +363,7 @@ def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str)
 
 
 def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int) -> float | None:
-    """The net saving in dollars; None if the model has no price.
+    """Return what an offer saves less what it costs, in dollars; None if the model has no price.
 
     Tokens stay in the context window for the rest of the task, so each later request pays for them again.
     """

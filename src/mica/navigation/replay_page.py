@@ -99,7 +99,7 @@ def describe(replay: Replay) -> list[str]:
         f"{plural(replay.winning, 'task')} {gain}, {replay.losing:,} {lose}."
     )
     if replay.saved_generous != replay.saved_tokens:
-        saved += f" If every search of a task counts whose files were all offered, they save {replay.saved_generous:,}."
+        saved += f" They save {replay.saved_generous:,} if a task whose files were all offered needs no search at all."
     sentences = [
         f"{plural(len(replay.rows), 'task')} took {replay.navigation_tokens:,} tokens before their first edit.",
         f"{replay.offered_tasks:,} would have had an offer; {replay.hits:,} of them needed an offered file.",

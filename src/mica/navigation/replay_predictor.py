@@ -1,4 +1,7 @@
-"""Predict each past task from the files and events that existed at its time, to replay tasks or learn from them."""
+"""Predict each past task from the files and events that existed at its time, to replay tasks or learn from them.
+
+A task is a walk: a prompt with the accesses to files that followed from it.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,10 @@ class PastTrees:
         return TreeChange([self._version(path, name) for path, name in changed], removed)
 
     def text(self, path: str) -> str | None:
-        """The text of a file at the time last moved to; None if it was missing or not text."""
+        """Return the text of a file at the time of the last `move`.
+
+        The result is None if the file was missing then, or if it is binary, too large or secret.
+        """
         name = self._names.get(path)
         return None if name is None else self._version(path, name).text
 

@@ -94,7 +94,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
-    """Make the report of the period before `until`. `events`, in order of time, must cover the one before it too."""
+    """Make the report of the period before `until`.
+
+    `events` must be in order of time, and must cover this period and the equally long period before it.
+    """
     since = until - LENGTHS[period]
     walks = walks_of(events)
     now = [walk for walk in walks if since <= walk.at < until]

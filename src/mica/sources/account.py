@@ -1,4 +1,4 @@
-"""Renders a gathered account (the merged answers of several sources about a concept) as text for an agent.
+"""Renders the merged answers of several sources about a concept as text for an agent.
 
 The text is compact and fenced as data. After the statements it lists conflicts, old replies and missing sources, with
 one line each. It never exceeds its token budget, and is empty if there are no statements and no source failed.
@@ -12,15 +12,15 @@ import msgspec
 
 from mica.format.fence import CLOSING, bound_tokens, neutralize, strip_remedy
 from mica.model.event import EventId
+from mica.sources.answer import Collected, Degraded
 from mica.sources.cohere import CohereCounts, Coherent, Conflict, Stated
-from mica.sources.fan_out import Collected, Degraded
 from mica.sources.protocol import PHI_INV, Concept
 from mica.tokens import ESTIMATOR, estimate
 
 LINE_TOKENS = 50  # for the line of a statement; a person finds a longer text by its locator
-SHORT_CHARACTERS = 400  # a longer text cannot fit on a line, so it is not tried
+SHORT_CHARACTERS = 400  # a longer text never fits into LINE_TOKENS, so its tokens are not counted first
 KEY_TOKENS = 15  # of LINE_TOKENS, for the key
-NAMED_MAX = 3  # sources that are named in a line; `mica why` names all
+NAMED_MAX = 3  # sources that are listed in a line; `mica why` lists all
 NAME_CHARACTERS_MAX = 20
 CONFLICTS_MAX = 3  # conflicts with a line each; further ones are only counted
 REASON_CHARACTERS_MAX = 120  # of the reason for a missing source
@@ -35,7 +35,7 @@ class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[Stated, ...]
     conflicts: tuple[Conflict, ...] = ()
     missing: dict[str, str] = {}  # sources that could not answer, and why
-    degraded: tuple[Degraded, ...] = ()  # sources that are represented by an earlier reply
+    degraded: tuple[Degraded, ...] = ()  # sources that failed, and whose earlier reply is used instead
     latency_ms: float = 0.0
     tokens: int = 0  # of the injection, by the estimator of `mica.tokens`
     budget_tokens: int = 0
@@ -51,7 +51,10 @@ class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_account(concept: Concept, collected: Collected, account: Coherent, *, budget_tokens: int) -> GatheredAccount:
-    """Return the gathered account of a concept. Its text takes at most 1/φ (about 62 %) of `budget_tokens`."""
+    """Return the answer to a question about a concept, with a text of at most 1/φ (about 62 %) of `budget_tokens`.
+
+    `collected` has the answers of the sources, and `account` has the statements and conflicts merged from them.
+    """
     ceiling = int(budget_tokens * PHI_INV)
     lines = {id(each): line(each) for each in account.fragments}
     shown = account.fragments
@@ -79,7 +82,7 @@ def make_account(concept: Concept, collected: Collected, account: Coherent, *, b
 
 
 def receipt(answer: GatheredAccount) -> dict[str, object]:
-    """Return the data of the event that records a gather: what was shown, what was missing, time and tokens."""
+    """Return the data of the event that records an answer: what was shown, what was missing, the time and tokens."""
     return {
         "concept": answer.concept,
         "coherence": answer.coherence,
@@ -160,7 +163,7 @@ def stale_line(degraded: Degraded) -> str:
 
 
 def age(seconds: float) -> str:
-    """Format a duration in the largest unit of which it has at least two: "3 d", "5 h", "12 min" or "40 s"."""
+    """Return a duration in the largest unit of which it has at least two: "3 d", "5 h", "12 min" or "40 s"."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -173,7 +176,7 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Cut a text at a word so that it has at most `tokens` tokens; `…` marks the cut."""
+    """Return a text cut at a word so that it has at most `tokens` tokens. `…` marks the cut."""
     if (text.isascii() and len(text) * 3 < tokens * 2) or bound_tokens(
         text
     ) <= tokens:  # no token is less than a character
@@ -190,7 +193,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def _cut(text: str, tokens: int) -> str:
-    """Cut a single long word to at most `tokens` tokens."""
+    """Return the beginning of a single long word, with at most `tokens` tokens. `…` marks the cut."""
     size = max(0, tokens)
     while size and bound_tokens(text[:size] + "…") > tokens:
         size //= 2
@@ -211,7 +214,7 @@ def _header(shown: Sequence[Stated], account: Coherent) -> str:
 
 
 def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
-    """Return the statements that fit into `ceiling` tokens, in their original order. The most confident are chosen."""
+    """Return the statements that fit into `ceiling` tokens, in their original order. The most confident come first."""
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if bound_tokens("\n".join([frame, *lines.values()])) <= ceiling:
         return account.fragments  # only the notes do not fit
@@ -230,12 +233,12 @@ def _statements(shown: Sequence[Stated], account: Coherent, lines: Mapping[int, 
 
 
 def _fenced(concept: Concept, statements: Sequence[str], notes: Sequence[str]) -> str:
-    """Return the text with the fence around statements and notes; empty if there are none."""
+    """Return statements and notes with the fence around them, or an empty text if there are neither."""
     return "\n".join([_opening(concept), *statements, *notes, CLOSING]) if statements or notes else ""
 
 
 def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """Return the text with all statements and with as many notes as fit into `ceiling` tokens."""
+    """Return the fenced text with all statements, and with as many of the notes as fit into `ceiling` tokens."""
     fitting: list[str] = []
     for note in notes:
         if bound_tokens(_fenced(concept, statements, [*fitting, note])) <= ceiling:
@@ -244,7 +247,10 @@ def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[
 
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
-    """Return the lines after the statements: the first conflicts, old replies that are shown, and missing sources."""
+    """Return the lines after the statements, one for each listed conflict, each old reply and each missing source.
+
+    If there are more conflicts than are listed, another line has their number.
+    """
     listed = _listed_conflicts(shown, account.conflicts)
     notes = [conflict_line(each) for each in listed]
     if more := len(account.conflicts) - len(listed):
@@ -254,6 +260,6 @@ def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> 
 
 
 def _listed_conflicts(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """Return the first few conflicts whose key a shown statement has. Each of them gets a line."""
+    """Return the conflicts that get a line: the first few about a key that one of the shown statements has."""
     about = {each.key.casefold() for each in shown}
     return [each for each in conflicts if each.key.casefold() in about][:CONFLICTS_MAX]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -33,10 +33,11 @@ from mica.model.walk import STARTED
 from mica.redact import redact
 from mica.settings import Settings
 from mica.sources.account import GatheredAccount, make_account, receipt
+from mica.sources.answer import Collected, ProbeResult, ask_once
 from mica.sources.changes import Changes, LogChange
 from mica.sources.cohere import Coherent, cohere
 from mica.sources.disagreements import Disagreements, degraded_data
-from mica.sources.fan_out import Collected, FanOut
+from mica.sources.fan_out import FanOut
 from mica.sources.flush import SourceFlush
 from mica.sources.judgments import Judgment, JudgmentSource, judgment_data, judgment_of, judgments, retraction_data
 from mica.sources.pipeline import Pipeline
@@ -56,11 +57,9 @@ from mica.sources.protocol import (
 )
 from mica.sources.registry import (
     TESTED,
-    ProbeResult,
     SourceHealth,
     SourceHistory,
     SourceRegistry,
-    ask_once,
     read_history,
 )
 from mica.sources.replies import Replies
@@ -157,14 +156,19 @@ class Sources:
             return answer
         return msgspec.structs.replace(answer, receipt=await self.record(answer, deadline_s=deadline_s))
 
-    async def ask(self, questions: Sequence[Question], *, deadline_s: float) -> list[Collected]:
-        """Ask all sources all questions at once, under one deadline, and return an answer for each question."""
-        self._use_all()
-        return await self._pipeline.ask(questions, deadline_s=deadline_s)
+    async def ask(
+        self,
+        questions: Sequence[Question],
+        *,
+        deadline_s: float,
+        sources: Callable[[], Awaitable[Iterable[Source]]] | None = None,
+    ) -> list[Collected]:
+        """Ask all sources all questions at once, under one deadline, and return an answer for each question.
 
-    async def ask_only(self, sources: Iterable[Source], question: Question, *, deadline_s: float) -> Collected:
-        """Ask these sources only, for a question about the past. Purges are not checked."""
-        return await self._fan_out.collect(question, deadline_s=deadline_s, sources=sources)
+        `sources` returns the sources to ask instead, for a question about the past. It is called again after a purge.
+        """
+        self._use_all()
+        return await self._pipeline.ask(questions, deadline_s=deadline_s, sources=sources)
 
     def account_for(
         self, concept: Concept, collected: Collected, *, budget_tokens: int, began: float, now: datetime

@@ -1,9 +1,11 @@
-"""Merges the fragments of many sources into one account: duplicates removed, conflicts decided and listed.
+"""Merges the fragments of many sources: removes duplicates, decides conflicts, and lists what lost a conflict.
 
 Pure functions. If fragments about one key differ, one of them wins. They are compared by validity, then by the rank of
-the source, by confidence, and by age; remaining ties are broken in the same way in every process. Texts are never
-blended. Numbers are averaged if every source marks its own as an estimate. Coherence is agreement: the weight of the
-claims that agree with the winner, divided by the weight of all valid claims.
+the source, by confidence, and by age. Remaining ties are broken in the same way in every process. Texts are never
+mixed. Numbers are averaged if every source marks its number as an estimate.
+
+Fragments with the same key and the same value make the same claim. Coherence is how far the sources agree, from 0 to 1:
+the weight of the winning claims, divided by the weight of all valid claims.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from mica.model.event import EventId
 from mica.model.text_cache import remember_texts
 from mica.sources.protocol import PHI_INV, PHI_INV_3, Fragment, Value, weight
 
-STATED_MAX = 5  # statements in one account; a reader cannot keep more in mind
-ALONE = 0.5  # how far agreement is pulled towards one half where a key has a single source
+STATED_MAX = 5  # statements about one concept; a reader cannot keep more in mind
+ALONE = 0.5  # how far agreement is pulled towards one half if a key has a single source
 ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2
 
-SENTENCE_BLANKS = 3  # a text with at least three blanks, four words, means the same under any key
+SENTENCE_BLANKS = 3  # a text with at least three blanks (four words) means the same under any key
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
 RECALLED = re.compile(r"<\s*memory\s+from=", re.IGNORECASE)  # the beginning of the fence around recalled text
 
@@ -40,12 +42,12 @@ class Origin(msgspec.Struct, frozen=True, order=True):
 
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True):
-    """The winning statement about a key, with the origins of all fragments that make the same claim."""
+    """The winning statement about a key, with the origins of all fragments that state the same."""
 
     key: str
     text: str
     value: Value = None
-    confidence: float  # to show; capped for a single source
+    confidence: float  # as it is shown; it is capped if there is a single source
     at: datetime
     source: str  # the source of the text
     origins: tuple[Origin, ...]
@@ -65,14 +67,14 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[Origin, ...]
     sources: tuple[EventId, ...] = ()
     against: str  # the source that won
-    reason: str  # why this one lost: expired, not valid yet, less trusted, less sure, older, same in all else
+    reason: str  # why this one lost: expired, not valid yet, less trusted, less sure, older, a tie
 
 
 class CohereCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many fragments are not shown, by reason."""
 
     duplicates: int = 0  # the same claim about the same key, or the same words again
-    unsure: int = 0  # below the least confidence
+    unsure: int = 0  # confidence below PHI_INV_3
     expired: int = 0  # not valid now, and no valid fragment has their key
     junk: int = 0  # empty or blank text
     loops: int = 0  # text that mica itself put into a brief, and that a source copied
@@ -80,7 +82,7 @@ class CohereCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coherent(msgspec.Struct, frozen=True, kw_only=True):
-    """The merged statements about a concept, ordered by time, with the conflicts and the agreement of the sources."""
+    """The merged statements about a concept, ordered by time, with the conflicts and how far the sources agree."""
 
     fragments: tuple[Stated, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -92,9 +94,9 @@ class Coherent(msgspec.Struct, frozen=True, kw_only=True):
 def cohere(
     fragments: Iterable[Fragment], *, ranks: Mapping[str, int], now: datetime, limit: int = STATED_MAX
 ) -> Coherent:
-    """Merge fragments into one account of at most `limit` statements. `ranks` maps each source to its rank.
+    """Return at most `limit` statements merged from fragments, with their conflicts.
 
-    The result does not depend on the order of the fragments.
+    `ranks` maps the name of each source to its rank. The result does not depend on the order of the fragments.
     """
     keys: dict[str, list[Fragment]] = defaultdict(list)
     speaking: set[str] = set()
@@ -155,7 +157,10 @@ def cohere(
 
 
 def canonical(value: Value) -> str:
-    """Normalize a value for comparison: `8080` equals "8080", `True` equals "true"; blanks and case are ignored."""
+    """Return a value in its normal form for comparisons. Letter case and extra blanks are removed.
+
+    `8080` and "8080" have the same form, and so have `True` and "true".
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -189,7 +194,7 @@ def _validity(fragment: Fragment, now: datetime) -> int:
 
 
 def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
-    """Return the fragments, the winner first: by validity, rank, confidence and age, with fixed tie-breakers."""
+    """Return the fragments sorted by validity, rank, confidence and age, winner first. Ties have a fixed order."""
     places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
     if any(one[0] == other[0] for one, other in pairwise(places)):  # ties are broken the same way everywhere
         return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
@@ -210,7 +215,7 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
 
 
 def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
-    """Group fragments by normalized value. Their order is preserved, so the first of each group is its best one."""
+    """Return the fragments grouped by normalized value. Each group is in the given order, so its best one is first."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
         found.setdefault(_claim_value(each), []).append(each)
@@ -218,15 +223,16 @@ def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
 
 
 def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> float:
-    """Return the weight of the winning claim divided by the weight of all valid claims.
+    """Return the weight of the winning value divided by the weight of all valid values.
 
-    The winning claim is the first in `valid`. If all claims are of one source, the result is pulled towards one half.
+    `valid` maps each value to the fragments that state it, the winning value first. If all fragments are from one
+    source, the result is pulled towards one half.
     """
     won = next(iter(valid))
     weights = {
         (each.source, value): weight(ranks[each.source], each.confidence)
         for value, claim in valid.items()
-        for each in reversed(claim)  # the most confident fragment of each source counts, once
+        for each in reversed(claim)  # in a dict the last one counts: each source's most confident fragment
         if _validity(each, now) == 0
     }
     agreeing = math.fsum(each for (_, value), each in weights.items() if value == won)
@@ -236,9 +242,12 @@ def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int]
 
 
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
-    """Return the average of differing estimates of several sources, by weight; None if there is any other value."""
+    """Return a statement with the weighted average of the numbers that several sources estimate.
+
+    Return None if a value is not a number marked as an estimate, if all numbers are equal, or if they have one source.
+    """
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
-    numbers: dict[str, tuple[float, Fragment]] = {}
+    numbers: dict[str, tuple[float, Fragment]] = {}  # by source
     for each in every:
         if not each.is_estimate or isinstance(each.value, bool) or not isinstance(each.value, int | float):
             return None
@@ -266,7 +275,7 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _shown(each: Fragment | Stated) -> float:
-    """Return the confidence to show. It is capped if a single source outside mica makes the statement."""
+    """Return the confidence to show. It is capped if the statement has a single source, and that is outside mica."""
     return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
 
 
@@ -305,7 +314,7 @@ def _stated(claim: Sequence[Fragment], now: datetime) -> Stated:
 
 def _conflict(claim: Sequence[Fragment], won: Fragment, ranks: Mapping[str, int], now: datetime) -> Conflict:
     first = claim[0]
-    reason = "same in all else"
+    reason = "a tie"
     if validity := _validity(first, now):
         reason = "expired" if validity == 1 else "not valid yet"
     elif ranks[first.source] != ranks[won.source]:
@@ -337,7 +346,7 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
 
 
 def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
-    """Merge statements that repeat one text under different keys; returns the statements, best first.
+    """Return the statements, best first. Those that repeat one text under different keys are merged into one.
 
     A merged statement has the origins of all its repetitions. Short texts, such as "ok", are not merged.
     """
@@ -364,7 +373,7 @@ def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, i
 
 
 def _choose_in_turns(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
-    """Return up to `limit` statements, one of each source in each round, so that no source displaces others."""
+    """Return up to `limit` statements, taken from each source in turn, so that no source displaces the others."""
     turns: dict[str, int] = defaultdict(int)
     in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)
     for each in in_order:

@@ -16,7 +16,7 @@ from mica.store.codec import remember
 from mica.store.protocol import EventLog
 from mica.words import terms
 
-LOOKED_MAX = 100  # latest search hits for a concept's name, among which its own record is looked up
+LOOKED_MAX = 100  # events read that contain a concept's name, to find the record about exactly this concept
 
 
 class Disagreements:
@@ -27,9 +27,9 @@ class Disagreements:
         self._recorded: dict[str, str] = {}
 
     async def is_news(self, concept: str, conflicts: Iterable[Conflict], *, within_s: float) -> bool:
-        """Return True if this disagreement differs from the last recorded one, and remember it.
+        """Return True if the disagreement in `conflicts` differs from the last recorded one, and remember it.
 
-        Records of other processes count as well. Returns False if the store does not answer in time.
+        Records of other processes count as well. Returns False if the store fails or does not answer in time.
         """
         digest = disagreement(conflicts)
         if concept not in self._recorded:
@@ -43,11 +43,11 @@ class Disagreements:
         return is_news
 
     def agree(self, concept: str) -> None:
-        """Remember that the sources agree now. The next disagreement is then new, even if it is known from before."""
+        """Remember that the sources agree about a concept now, so that any later disagreement counts as new."""
         remember(self._recorded, concept, "")
 
     def note(self, event: Event) -> None:
-        """Remember the disagreement in `event`. Other events are ignored."""
+        """Remember the disagreement that `event` records. Events of other kinds are ignored."""
         if event.name == DEGRADED and isinstance(about := event.data.get("concept"), str):
             remember(self._recorded, about, str(event.data.get("disagreement", "")))
 

@@ -14,21 +14,17 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
-
-import msgspec
 
 from mica.errors import MicaError, SourceFailed
 from mica.model.event import Clock
-from mica.redact import redact
+from mica.sources.answer import Answer, Collected, Degraded, clean, describe, limit, redact_answer
 from mica.sources.breaker import SourceBreaker
 from mica.sources.changes import Changes
 from mica.sources.protocol import (
     FRAGMENTS_MAX,
     IN_PART,
     Concept,
-    Fragment,
     Partial,
     Question,
     QuickSource,
@@ -45,48 +41,8 @@ RESERVE_S = 0.01  # of the deadline, at least, for rendering the text
 STORE_SHARE = 0.25  # of the collecting time, for reading from the store what other processes cached
 PATIENCE_S = 2.0  # how long a shared call may run without a waiter, so that the next question finds its answer
 CHARACTERS_AT_ONCE = 50_000  # a reply up to this size is checked on the event loop, which takes one or two milliseconds
-REASON_CHARACTERS_MAX = 500  # of the reason for a failure; it is recorded with every gather
 UNLIMITED = nullcontext()  # for a source that has a short time limit of its own
 LATE_MAX = 32  # shared calls without a waiter that may run at once; further ones are cancelled
-
-
-class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that could not answer. An earlier reply of the given age is shown instead."""
-
-    source: str
-    reason: str
-    age_s: float
-
-
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The fragments that arrived in time, and the sources that did not answer or not completely."""
-
-    fragments: tuple[Fragment, ...] = ()
-    ranks: dict[str, int] = {}
-    asked: tuple[str, ...] = ()  # every source that the question was for
-    cached: tuple[str, ...] = ()  # sources whose cached reply was used
-    missing: dict[str, str] = {}  # sources without a complete answer, each with the reason
-    degraded: tuple[Degraded, ...] = ()
-
-    def withhold_own(self, reason: str, *, name: str = "") -> Collected:
-        """Return a copy without the sources whose fragments quote events of this log.
-
-        The copy lists these sources in `missing` with `reason`. If `name` is given, only this name is listed.
-        """
-        own = {each.source for each in self.fragments if each.sources}
-        return msgspec.structs.replace(
-            self,
-            fragments=tuple(each for each in self.fragments if each.source not in own),
-            missing=self.missing | dict.fromkeys([name] if name else own, reason),
-        )
-
-
-class Answer(NamedTuple):
-    """The fragments of one source. If there should be more, `missing` is the reason."""
-
-    fragments: tuple[Fragment, ...]
-    characters: int = 0
-    missing: str = ""
 
 
 class Flight:
@@ -465,7 +421,7 @@ class FanOut:
         try:
             fragments = await source.fragments(question)
         except SystemExit as error:  # would end the event loop
-            raise SourceFailed(source.declared.name, _describe(error)) from error
+            raise SourceFailed(source.declared.name, describe(error)) from error
         return Answer(tuple(fragments), missing=fragments.missing if isinstance(fragments, Partial) else "")
 
     async def _ask(self, source: Source, concept: Concept, flight: Flight) -> CachedReply:
@@ -483,7 +439,7 @@ class FanOut:
                 fragments = await source.fragments(Question(concept=concept, now=at))
             answer = await self._check(source.declared, fragments, flight)
         except TimeoutError as error:
-            reason = f"no answer within {flight.limit_s:.0f} s" if flight.is_expired else _describe(error)
+            reason = f"no answer within {flight.limit_s:.0f} s" if flight.is_expired else describe(error)
             breaker.failed(reason)
             raise SourceFailed(name, reason) from error
         except asyncio.CancelledError:
@@ -493,12 +449,12 @@ class FanOut:
                 breaker.failed("it was cancelled")
             raise
         except (Exception, SystemExit) as error:
-            breaker.failed(_describe(error))
-            raise SourceFailed(name, _describe(error)) from error
+            breaker.failed(describe(error))
+            raise SourceFailed(name, describe(error)) from error
         breaker.succeeded()
         reply = CachedReply(
             fragments=answer.fragments,
-            missing=(_clean(fragments.missing) if isinstance(fragments, Partial) else "") or answer.missing,
+            missing=(clean(fragments.missing) if isinstance(fragments, Partial) else "") or answer.missing,
             at=at,
             tick=tick,
             position=position,
@@ -518,11 +474,11 @@ class FanOut:
         """
         answer = None
         if type(answered) in (list, tuple, Partial) and len(answered) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
-            answer = _limit(declared, answered)
+            answer = limit(declared, answered)
             if answer.characters <= CHARACTERS_AT_ONCE:
-                return _redact(answer)
+                return redact_answer(answer)
         async with flight.limited():  # an iterator may block, or take long
-            return await self._pool.run(declared.name, lambda: _redact(answer or _limit(declared, answered)))
+            return await self._pool.run(declared.name, lambda: redact_answer(answer or limit(declared, answered)))
 
     async def close(self) -> None:
         """Cancel all running calls. The owner of the sources closes them."""
@@ -553,53 +509,6 @@ def _may_be_late(source: Source) -> bool:
     return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
 
 
-def _limit(declared: SourceDeclaration, answered: object) -> Answer:
-    fragments: list[Fragment] = []
-    cut, characters = "", 0
-    for each in islice(answered, declared.fragments_max + 1):  # type: ignore[call-overload]  # not iterable: the error is reported
-        if not isinstance(each, Fragment):
-            raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
-        size = each.characters
-        if len(fragments) == declared.fragments_max:
-            cut = f"more than {declared.fragments_max} fragments; the first are used"
-        elif characters + size > declared.characters_max:
-            cut = f"more than {declared.characters_max:,} characters; the first {len(fragments)} fragments are used"
-        if cut:
-            break
-        characters += size
-        fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
-    return Answer(tuple(fragments), characters, cut)
-
-
-def _redact(answer: Answer) -> Answer:
-    """Return an answer without secrets, because it is cached and shown to an agent."""
-    texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in answer.fragments])
-    if redact(texts) == texts:  # nearly always, and one call for all of them
-        return answer
-    fragments = [
-        msgspec.structs.replace(each, **{name: redact(text) for name, text in _texts(each).items()})
-        for each in answer.fragments
-    ]
-    return answer._replace(fragments=tuple(fragments), characters=sum(each.characters for each in fragments))
-
-
-def _texts(fragment: Fragment) -> dict[str, str]:
-    value = {"value": fragment.value} if isinstance(fragment.value, str) else {}
-    return {"key": fragment.key, "text": fragment.text, "locator": fragment.locator, **value}
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, SourceFailed):
-        return _clean(error.reason)
-    return _clean(str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}")
-
-
-def _clean(reason: str) -> str:
-    """Return a reason shortened, as valid UTF-8, and without secrets, which an error of a driver may repeat."""
-    text = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
-    return redact(text)[:REASON_CHARACTERS_MAX]
-
-
 def _result(look: asyncio.Future[str]) -> str | None:
     return look.result() if look.done() and not look.cancelled() and look.exception() is None else None
 
@@ -608,4 +517,4 @@ def _error(task: asyncio.Task[CachedReply | Answer]) -> str | None:
     if task.cancelled():
         return "it was cancelled"
     error = task.exception()
-    return None if error is None else _describe(error)
+    return None if error is None else describe(error)

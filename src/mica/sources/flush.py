@@ -13,7 +13,7 @@ STATED = ("mark", "mark.*", "crystal.*", "judgment.*", "teaching.*", "trail.*") 
 
 
 class SourceFlush:
-    """Called before one of mica's own sources reads the log.
+    """A function to await before one of mica's own sources reads the log.
 
     If a buffered event is of a kind that sources read, such as a mark, all buffered events are stored. Events of other
     kinds can wait for the background writer.

@@ -30,7 +30,7 @@ from mica.words import terms
 VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; the reasons explain it
 REASONS_MAX = 20
 SHOWN_MAX = 20  # of the latest judgments about one concept
-LOOKED_MAX = 1_000  # latest events that are searched for the judgments of one concept
+LOOKED_MAX = 1_000  # the number of latest events that are searched for judgments about one concept
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,10 @@ def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
 
 
 def judgment_of(event: Event) -> Judgment | None:
-    """Return the judgment that an event records; None if another program uses the same event name for other data."""
+    """Return the judgment that an event records.
+
+    Return None if the event has other data, because another program uses the same event name.
+    """
     try:
         data = msgspec.convert(event.data, JudgmentData)
         concept = Concept.parse(data.concept)
@@ -108,7 +111,10 @@ def judgment_of(event: Event) -> Judgment | None:
 
 
 async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
-    """Return the latest judgments, oldest first, without retracted ones. None as `concept` means all concepts."""
+    """Return the latest judgments about a concept, oldest first. Retracted judgments are left out.
+
+    If `concept` is None, judgments about all concepts are returned.
+    """
     if concept is None:
         retractions = await log.query(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
         found = [*await log.query(EventQuery(names=(JUDGED,), limit=limit + len(retractions))), *retractions]
@@ -123,7 +129,7 @@ async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int 
 
 
 class JudgmentSource:
-    """The judgments of a space as a source. Each judgment about a concept is valid until the next one."""
+    """The source of a space's judgments. Each judgment about a concept is valid until the next one about it."""
 
     declared = SourceDeclaration(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
     made_by = (JUDGED,)

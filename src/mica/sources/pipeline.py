@@ -6,12 +6,13 @@ Briefs and gathers both use this pipeline, so an event that is purged while it i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 from mica.errors import MicaError
-from mica.sources.fan_out import Collected, FanOut
-from mica.sources.protocol import Question
+from mica.sources.answer import Collected
+from mica.sources.fan_out import FanOut
+from mica.sources.protocol import Question, Source
 from mica.store.protocol import PurgeLog, TrailTable
 
 PURGED_MEANWHILE = "something was purged while the sources were asked; ask again"
@@ -31,8 +32,17 @@ class Pipeline:
         self._purged = purged
         self._generation_seen = -1
 
-    async def ask(self, questions: Sequence[Question], *, deadline_s: float) -> list[Collected]:
+    async def ask(
+        self,
+        questions: Sequence[Question],
+        *,
+        deadline_s: float,
+        sources: Callable[[], Awaitable[Iterable[Source]]] | None = None,
+    ) -> list[Collected]:
         """Ask all questions at once and return one answer for each, in order. A failed source raises nothing.
+
+        `sources` returns the sources to ask instead of the current ones. It is called for each try, so that sources
+        over a copy of the log can be made from a new copy after a purge.
 
         If something was purged meanwhile, all questions are asked once more in the remaining time. After a second
         purge, or if the store does not report its purges, fragments based on events of this log are withheld, and
@@ -42,8 +52,12 @@ class Pipeline:
         until = loop.time() + deadline_s
         is_retry = False
         while True:
-            generation, left_s = self._generation(), max(0.0, until - loop.time())
-            found = await asyncio.gather(*(self._fan_out.collect(each, deadline_s=left_s) for each in questions))
+            generation = self._generation()
+            others = None if sources is None else list(await sources())
+            left_s = max(0.0, until - loop.time())
+            found = await asyncio.gather(
+                *(self._fan_out.collect(each, deadline_s=left_s, sources=others) for each in questions)
+            )
             if not any(each.sources for one in found for each in one.fragments):
                 return found
             doubt = await self._doubt_since(generation, within_s=until - loop.time())

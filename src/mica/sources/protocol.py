@@ -1,8 +1,8 @@
 """The protocol of a source: what it is asked, what it answers, and how it describes itself.
 
-A `Question` is about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or for a brief about a
-task: a text in the agent's words. A source answers with `Fragment`s, each a single statement. Its `SourceDeclaration`
-has its name and limits.
+A `Question` is either about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about a task,
+which is a text in the agent's words. Briefs ask about tasks. A source answers with `Fragment`s, each a single
+statement. Its `SourceDeclaration` has its name and limits.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
     30,
     50,
 )  # data stored on purpose is trusted more than a by-product
-RANK_STEP = 10  # a source that ranks this much lower weighs φ times less
+RANK_STEP = 10  # a statement of a source whose rank is higher by this weighs φ times less
 RANK_MAX = 1_000
 
 TASK_NAMES = ("marks", "crystals", "files", "teachings")  # mica's own sources for tasks
 OWN = ("judgments", "mica", "teachings", "trails", "log")  # reserved names: mica's own sources and its log
 JUDGED = "judgment.made"
 JUDGMENT_RETRACTED = "judgment.retracted"  # retracts a judgment, with the reason
-DEGRADED = "quality.degraded"  # records that replies about a concept, or about all, disagree too much
+DEGRADED = "quality.degraded"  # records that replies about a concept, or about all concepts, disagree too much
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events about a single concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # events after which concepts are gathered in advance
 IN_PART = "partial: "  # starts the `missing` reason of a source that answered in part
@@ -49,7 +49,7 @@ IN_PART_PREFIXES = (IN_PART, "told in part: ")  # the second is in events that e
 GATHERED = "sources.gathered"  # the event that records a gather
 GATHERED_NAMES = (GATHERED, "defrag")  # the second is in events that earlier versions recorded
 DOMAIN_CHARACTERS_MAX = 64  # of a domain or a type, which are single words
-ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content
+ID_CHARACTERS_MAX = 500  # of an id, such as a path or an address; a longer text is content, not an id
 KEY_CHARACTERS_MAX = 500
 TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader sees about 200 of them, `mica why` shows all
 FRAGMENTS_MAX = 1_000  # from one source for one concept; no declaration may exceed it
@@ -82,7 +82,10 @@ class Concept(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Concept:
-        """Parse a name `domain:type:id`; the id may contain `:`. Raises InvalidInput for an invalid name."""
+        """Return the concept that is named `domain:type:id`. Only the id may contain further colons.
+
+        Raises InvalidInput for an invalid name.
+        """
         parts = text.split(":", 2) if isinstance(text, str) else []
         if len(parts) < 3:
             raise InvalidInput(f"{text!r:.80} is not a concept; name it domain:type:id, as judgment:code_review:abc123")
@@ -106,7 +109,7 @@ def covers(pattern: str, concept: Concept) -> bool:
 
 
 def check_pattern(pattern: object) -> None:
-    """Raises InvalidInput if this is not a valid pattern for concepts."""
+    """Raise InvalidInput if `pattern` is not a valid pattern for concepts; see `covers`."""
     if not isinstance(pattern, str) or not pattern.isprintable() or len(pattern) > ID_CHARACTERS_MAX:
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
     _parts(pattern)
@@ -124,13 +127,13 @@ Value = str | int | float | bool | None
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidInput if the name belongs to one of mica's own sources."""
+    """Raise InvalidInput if the name is reserved for one of mica's own sources."""
     if name in OWN:
         raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
 
 
 def is_text(value: object) -> bool:
-    """Return True for a string that UTF-8 can encode. It cannot encode a lone surrogate."""
+    """Return True if `value` is a string that UTF-8 can encode, that is, one without lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -140,7 +143,7 @@ def is_text(value: object) -> bool:
 
 
 def is_value(value: object) -> bool:
-    """Return True if this can be the `value` of a fragment: text, a finite number, a boolean or None."""
+    """Return True if this can be the `value` of a fragment: text, a boolean, None, or a finite number."""
     if type(value) is str:
         return value.isascii() or is_text(value)
     if isinstance(value, float):
@@ -160,13 +163,13 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     key: str  # what the statement is about; only fragments with the same key are compared
     text: str  # the text to show
     value: Value = None  # what is compared between sources; None: the text is compared
-    is_estimate: bool = False  # only numbers that every source calls estimates may be blended
+    is_estimate: bool = False  # numbers are averaged only if every source marks its number as an estimate
     confidence: float = 1.0  # from 0 to 1, as the source states it
     at: datetime  # when it was true or stated
     valid_from: datetime | None = None
     valid_until: datetime | None = None  # exclusive
     source: str  # the name of the source
-    locator: str = ""  # the row, file or event where a person finds it again
+    locator: str = ""  # the row, file or event where a person finds the statement in the source
     sources: tuple[EventId, ...] = ()  # the ids of mica's events that it is based on
 
     def __post_init__(self) -> None:
@@ -201,38 +204,38 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
         value_characters = len(self.value) if isinstance(self.value, str) else 0
         return len(self.key) + len(self.text) + len(self.locator) + value_characters
 
-    def _check(self, holds: bool, what: str, value: object) -> None:  # noqa: FBT001 - read as a sentence
+    def _check(self, holds: bool, what: str, value: object) -> None:  # noqa: FBT001 - each call states a condition
         if not holds:
             allowed = {
-                "key": f"1 to {KEY_CHARACTERS_MAX} characters that UTF-8 has",
-                "text": f"at most {TEXT_CHARACTERS_MAX:,} characters that UTF-8 has",
+                "key": f"1 to {KEY_CHARACTERS_MAX} characters that UTF-8 can encode",
+                "text": f"at most {TEXT_CHARACTERS_MAX:,} characters that UTF-8 can encode",
                 "confidence": "a number from 0 to 1",
-                "value": "a text, a truth value, or a number that is finite",
+                "value": "a text, a boolean, or a finite number",
                 "locator": "a text",
-                "sources": "a tuple of events",
+                "sources": "a tuple of event ids",
             }
             wanted = allowed.get(what, "a time with a zone")
             raise InvalidInput(f"a fragment of {self.source!r:.60} has the {what} {value!r:.60}; give {wanted}")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
-    """A question to sources: about `concept`, or if that is None, about `task`.
+    """A question to sources. It is about `concept` or, if `concept` is None, about `task`.
 
-    The task is what an agent is about to do, in its own words; a brief asks about it. It may be empty.
+    The task is what an agent is about to do, in the agent's words. It may be empty.
     """
 
     now: datetime
     concept: Concept | None = None
     task: str = ""
     limit: int = LIMIT
-    recency_weight: float = RECENCY_WEIGHT  # of a crystal's score; the rest is how well it matches the task
+    recency_weight: float = RECENCY_WEIGHT  # share of recency in a crystal's score; the rest is its match to the task
     budget_tokens: int = 0  # of the whole brief
-    slow_s: float | None = None  # how long a model, or another slow step, may take; None: no limit
-    missing: dict[str, str] = {}  # filled by sources: inputs they had to do without, by name, with the reason
+    slow_s: float | None = None  # how long a model, or another slow step, may take; None means no limit
+    missing: dict[str, str] = {}  # sources add inputs that they had to do without, each with the reason
 
     @property
     def subject(self) -> Concept:
-        """The concept, for sources that are only asked about concepts. It must be set."""
+        """The concept of this question, for sources that are never asked about tasks."""
         assert self.concept is not None, "this source was asked about a task"
         return self.concept
 
@@ -242,9 +245,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
 
 
 class Partial(tuple[Fragment, ...]):
-    """An incomplete answer, for example because rows were cut off or a line could not be read.
+    """The fragments of an incomplete answer, for example because rows were cut off or a line could not be read.
 
-    `missing` is the reason. A gather shows the fragments and reports the reason.
+    `missing` is the reason. The fragments are used, and the reason is reported with them.
     """
 
     missing: str
@@ -260,9 +263,9 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     rank: int = RANK_OTHER  # the lower, the more trusted: databases 10, files 20, live objects 30
-    ttl_s: float | None = None  # how long an answer may be reused; None: it depends on the concept's domain
+    ttl_s: float | None = None  # how long an answer may be reused; if None, this depends on the concept's domain
     concepts: tuple[str, ...] = ("*",)  # patterns of the concepts it can be asked about
-    time_share: float = 1.0  # the share of the collecting time after which it counts as late
+    time_share: float = 1.0  # the source is late after this share of the time for collecting answers
     invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, that make its cached replies old
     is_live: bool = False  # asked each time, never cached
     fragments_max: int = 50
@@ -300,12 +303,12 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weight(rank: int, confidence: float) -> float:
-    """Return the weight of a claim: its confidence, divided by φ for every ten points of rank."""
+    """Return the weight of a statement: its confidence, divided by φ for every ten points of its source's rank."""
     return float(confidence * PHI ** (-rank / RANK_STEP))
 
 
 class Source(Protocol):
-    """Answers questions, from mica's own log, a database, a file, a server or an object of the program.
+    """The protocol of a source. It may be over mica's log, a database, a file, a server or an object of the program.
 
     The text of its answers is data for the reader, never an instruction.
     """
@@ -315,10 +318,10 @@ class Source(Protocol):
         """The source's name, rank, cache settings and limits."""
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        """Return the source's statements for a question, most relevant first; empty if it has none.
+        """Return the source's statements for a question, most relevant first. An empty result means that it has none.
 
         An incomplete answer is a `Partial`. Raises SourceFailed, with a remedy, if the source cannot answer. The call
-        is cancelled at the deadline and must not block the event loop: blocking work belongs in a thread.
+        is cancelled at the deadline. It must not block the event loop, so blocking work belongs in a thread.
         """
 
     async def close(self) -> None:
@@ -335,10 +338,10 @@ class QuickSource(Protocol):
 
 @runtime_checkable
 class SparseSource(Protocol):
-    """A source over the log that knows whether it has any statements. While it has none, it is not asked."""
+    """A source over mica's log that knows whether it has any statements. If it has none, it is not asked."""
 
     @property
     def made_by(self) -> tuple[str, ...]:
         """Names of events that may give the source its first statement. They may contain wildcards."""
 
-    are_any: bool | None  # whether it has any statements; None: unknown
+    are_any: bool | None  # whether it has any statements; None if that is unknown

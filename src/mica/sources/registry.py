@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from mica.errors import InvalidInput, InvalidSettings, MicaError, SourceFailed
+from mica.errors import InvalidInput, InvalidSettings, SourceFailed
 from mica.model.event import Event
 from mica.settings import Secret, Settings
 from mica.sources.protocol import (
     IN_PART_PREFIXES,
     Concept,
-    Fragment,
-    Partial,
-    Question,
     Source,
     SourceDeclaration,
     check_name,
@@ -36,17 +33,6 @@ if TYPE_CHECKING:
 PREPARE_S = 1.0  # for connecting to all sources in advance; a slower source is asked nevertheless
 LOADED_MAX = 2_000  # concepts remembered as loaded; checking one again takes some microseconds
 CLOSE_S = 10.0  # for closing one source; a server that hangs must not keep a process from ending
-
-
-class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one source to a manual test, without cache and without other sources."""
-
-    source: str
-    concept: str
-    fragments: tuple[Fragment, ...]
-    missing: str  # what the answer lacks; empty when it is complete
-    error: str  # why there is no answer; empty when there is one
-    milliseconds: float
 
 
 @runtime_checkable
@@ -276,25 +262,6 @@ class SourceRegistry:
             for task in late:
                 task.cancel()
         self._pool.close()
-
-
-async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeResult:
-    """Ask one source about a concept, without any cache. If it fails, `error` has the reason; nothing is raised."""
-    begun = time.perf_counter()
-    fragments: Sequence[Fragment] = ()
-    failure = ""
-    try:
-        fragments = await source.fragments(Question(concept=concept, now=now))
-    except MicaError as error:
-        failure = str(error)
-    return ProbeResult(
-        source=source.declared.name,
-        concept=str(concept),
-        fragments=tuple(fragments),
-        missing=fragments.missing if isinstance(fragments, Partial) else "",
-        error=failure,
-        milliseconds=(time.perf_counter() - begun) * 1_000,
-    )
 
 
 # -- Health --------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ Work = Callable[[], None]
 
 
 class Pool:
-    """Threads for each source, started on demand, up to a limit for each source. Used from one event loop."""
+    """A pool of threads that are started on demand, up to a limit for each source. It belongs to one event loop."""
 
     def __init__(self, *, idle_max: int = IDLE_MAX, per_source_max: int = PER_SOURCE_MAX) -> None:
         self._idle_max = idle_max
@@ -48,7 +48,7 @@ class Pool:
         """Run `work` in a thread and return its result. Errors of `work` are raised.
 
         If the caller is cancelled, it stops waiting at once, and the call continues in its thread. Raises SourceFailed
-        if too many such calls of this source are still running.
+        if too many such abandoned calls to this source are still running, or if the pool is closed.
         """
         if self._abandoned[source] >= self._per_source_max:
             raise SourceFailed(
@@ -74,8 +74,8 @@ class Pool:
             if answer.done():
                 return
             if error is None:
-                answer.set_result(result)  # type: ignore[arg-type]  # None only beside an error
-            else:  # no future takes a StopIteration
+                answer.set_result(result)  # type: ignore[arg-type]  # without an error, `result` is set
+            else:  # a future does not accept a StopIteration
                 answer.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
 
         def call() -> None:

@@ -165,7 +165,7 @@ def stale_text(event: Event) -> str:
 
 
 def orphaned_texts(positions: Iterable[int]) -> list[str]:
-    """Return one sentence for each position. They are positions in the full-text index where the log has no event."""
+    """Return one sentence for each of these positions, which are in the full-text index but not in the log."""
     return [
         f"the index has position {position}, where no event is; `mica upkeep rebuild` repairs it"
         for position in sorted(positions)

@@ -20,7 +20,7 @@ class SourceRow(NamedTuple):
     crystal: int  # the position of the crystal
     source: int  # the position of the source
     tokens: int
-    is_live: bool  # its crystal is not superseded and belongs to the time hierarchy
+    is_live: bool  # its crystal is not superseded, and summarizes a session, day, week or epoch, not a causal tree
 
 
 class CrystalRow(NamedTuple):

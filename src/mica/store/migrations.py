@@ -1,7 +1,8 @@
 """The SQL of an engine: its schema, and the numbered migrations that upgrade an older database to it.
 
 A new database is created from `schema/<engine>.sql`. Migrations are files `schema/migrations/<engine>/NNNN_name.sql`;
-each one changes a database of version NNNN - 1, and the schema file is changed with it. A test compares both results.
+each one changes a database of version NNNN - 1, and the schema file is changed with it. A test checks that a migrated
+database has the same schema as a new one.
 """
 
 from __future__ import annotations

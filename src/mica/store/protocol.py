@@ -52,9 +52,10 @@ class EventLog(Protocol):
         When the call returns, the events survive a power loss.
 
         If an equal event with the same id is already stored, the new event counts as repeated. If the stored event is
-        different, DuplicateEvent is raised. If either of the two is a tombstone, the new event counts as repeated, so
-        purged content does not return. A new event that matches a stored purge is stored as a tombstone. The parent of
-        an event may be unknown. If it is known and contradicts the event's root or depth, InvalidEvent is raised.
+        different, DuplicateEvent is raised. If either of the two is a tombstone (the replacement of a purged event),
+        the new event counts as repeated, so purged content does not return. A new event that matches a stored purge is
+        stored as a tombstone. The parent of an event may be unknown. If it is known and contradicts the event's root or
+        depth, InvalidEvent is raised.
 
         A crystal that breaks a law of crystals raises LawBroken; its sources must be stored before it. A superseded or
         retracted crystal is no longer live. A retracted mark is excluded from search results and from new crystals,
@@ -234,7 +235,7 @@ class TrailTable(Protocol):
 
 
 class ReplyTable(Protocol):
-    """A cache of the replies of sources. A purge or a rebuild empties it."""
+    """A cache of the replies of sources, which are asked about concepts. A purge or a rebuild empties it."""
 
     async def save(self, replies: Sequence[Reply], *, generation: int) -> bool:
         """Cache replies; returns True if they were stored.
@@ -294,7 +295,7 @@ class PurgeLog(Protocol):
 
     @property
     def generation(self) -> int:
-        """A counter that every purge by any process increases; its value at the last write through this object."""
+        """A counter that purges of all processes increase, as of the last write through this object."""
 
     async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
         """Replace these events by tombstones, and delete data that only they refer to; returns how many were replaced.
@@ -325,7 +326,7 @@ class StoreFiles(Protocol):
         """Return counts of what the space stores, and its size on disk."""
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
-        """Check the stored data; returns one sentence for each fault, so an empty list means that there is none.
+        """Check the stored data; returns one sentence for each fault, so an empty list means that the data is intact.
 
         `on_progress` is called with the number of events checked so far, on any thread; a remote store never calls it.
         """

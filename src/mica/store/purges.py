@@ -243,7 +243,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 class PurgeFilter:
     """All stored purges of a space, which `append` applies to every new event.
 
-    Checking an event that is newer than all purges costs one comparison. One that records recalled text costs more.
+    Checking an event that is newer than all purges costs one comparison, or more if the event records recalled text.
     """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
@@ -275,7 +275,7 @@ class PurgeFilter:
         return [each for each in replies if not self._values or not any(map(self.find_purge, _reply_strings(each)))]
 
     def find_purge(self, text: str) -> Purge | None:
-        """Return a purge whose value `text` contains; None if there is none."""
+        """Return a purge whose value occurs in `text`, or None if no purged value does."""
         if not self._values:
             return None
         searched = SearchedText(text)

@@ -26,14 +26,14 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 def space_of(directory: Path, *, home: Path) -> Space:
     """Return the space of a directory. All worktrees of a git repository share one space.
 
-    Outside of git, each directory has its own space. The directory need not exist, because transcripts outlive the
-    folders that they name.
+    Outside of git, each directory has its own space. The directory need not exist, because the directory of an old
+    transcript may have been deleted.
     """
     return _space_around(directory.expanduser().absolute(), home=home)
 
 
 def space_of_transcript_directory(directory: str, *, home: Path) -> Space | None:
-    """Return the space of a directory named in a transcript; None if it cannot be a directory of this machine.
+    """Return the space of a directory that a transcript mentions, or None if this machine cannot have the directory.
 
     Relative paths and `~` give None: in a transcript of another machine they would select an unrelated space here.
     """
@@ -105,7 +105,7 @@ def _git_common_directory(git: Path) -> Path | None:
         common = folder / "commondir"
         return (folder / common.read_text(encoding="utf-8").strip()).resolve() if common.is_file() else folder
     except (OSError, UnicodeDecodeError):
-        return None  # an unreadable .git names no repository; the search continues above it
+        return None  # an unreadable .git is ignored; the search continues above it
 
 
 # -- Spaces at addresses ----------------------------------------------------------------------------------------

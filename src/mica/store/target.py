@@ -1,4 +1,4 @@
-"""Open the store that a target names: a file, a server address, `:memory:`, or the space of the current directory."""
+"""Open the store at a target: a file, a server address, `:memory:`, or None for the space of the current directory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def open_store(
     must_exist: bool = False,
     is_waiting: Callable[[Path], bool] = never_waiting,
 ) -> Store:
-    """Open the store that a target names, and create it if necessary.
+    """Open the store at a target, and create it if necessary.
 
     With `must_exist`, a missing store raises UnknownSpace instead. A missing file does not raise if `is_waiting`
     returns True for it, because events are waiting to be written to it. Raises InvalidInput for an unusable target.
     """
     if target == "":
-        raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
+        raise InvalidInput("'' is not a store; give a file, `postgresql://…`, `http://…` or `:memory:`")
     if str(target) == ":memory:":
         from mica.store.reference.store import EphemeralStore
 
@@ -70,7 +70,7 @@ async def neighbours(store: Store) -> list[str]:
 async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
     """Create or migrate the schema at a PostgreSQL address, and grant the `admitted` roles access to it.
 
-    `address` must name the database user that owns the schema.
+    The user in `address` must own the schema, or have the right to create it.
     """
     from mica.store.postgres.store import prepare as prepare_schema  # needs an optional dependency
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mica.errors import SourceFailed
+from mica.sources.answer import ask_once
 from mica.sources.protocol import Concept, Partial
-from mica.sources.registry import SourceRegistry, ask_once
+from mica.sources.registry import SourceRegistry
 from mica.testing.sources import ABOUT, NOW, ask, declared
 
 Declare = Callable[..., SourceRegistry]

@@ -16,9 +16,10 @@ from hypothesis import strategies as some
 import mica
 from mica.errors import InvalidInput, SourceFailed
 from mica.settings import Settings
+from mica.sources.answer import ask_once
 from mica.sources.drivers import declarations
 from mica.sources.protocol import PHI_INV, Concept, Fragment, Partial
-from mica.sources.registry import SourceRegistry, ask_once
+from mica.sources.registry import SourceRegistry
 from mica.testing.sources import ABOUT, NOW, ask
 
 Declare = Callable[..., SourceRegistry]

@@ -18,9 +18,10 @@ from mcp_types import ToolAnnotations
 import mica
 from mica.errors import SourceFailed
 from mica.settings import Settings
+from mica.sources.answer import ask_once
 from mica.sources.drivers import mcp
 from mica.sources.protocol import Concept
-from mica.sources.registry import SourceRegistry, ask_once
+from mica.sources.registry import SourceRegistry
 from mica.testing.sources import ABOUT, NOW, ask
 
 Declare = Callable[..., SourceRegistry]

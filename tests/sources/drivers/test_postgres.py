@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from mica.errors import InvalidInput, SourceFailed
+from mica.sources.answer import ask_once
 from mica.sources.drivers.first_rows import FirstRows
 from mica.sources.drivers.postgres import CONNECTIONS_MAX
 from mica.sources.protocol import Concept, Partial
-from mica.sources.registry import SourceRegistry, ask_once
+from mica.sources.registry import SourceRegistry
 from mica.store.postgres.server import parse_address
 from mica.testing.postgres import APP, LOCKED, LocalPostgres, pooled
 from mica.testing.sources import ABOUT, NOW, ask, declared

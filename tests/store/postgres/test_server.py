@@ -220,7 +220,7 @@ async def test_an_invalid_host_is_reported_in_one_line(host: str) -> None:
         ("sslmode=bogus", "`sslmode` parameter must be one of"),
         ("target_session_attrs=bogus", "target_session_attrs is expected"),
         ("port=abc", "port='abc' is not usable; give a number"),
-        ("sslmode=verify-full&sslrootcert=/nosuch.crt", "sslrootcert='/nosuch.crt' in the address names no file"),
+        ("sslmode=verify-full&sslrootcert=/nosuch.crt", "sslrootcert='/nosuch.crt' in the address is not a file"),
     ],
 )
 async def test_an_invalid_address_is_reported_in_one_line(server: LocalPostgres, wrong: str, message: str) -> None:

@@ -20,14 +20,14 @@ BREAKAGES = {
     "DELETE FROM {0}.terms WHERE id = (SELECT min(term) FROM {0}.postings)": "is not indexed as it is stored",
     "INSERT INTO {0}.postings SELECT space, term, 2, count FROM {0}.postings": f"event {build(2).id} is not indexed as",
     "INSERT INTO {0}.postings SELECT space, term, 98, count FROM {0}.postings": "the index has position 98",
-    "UPDATE {0}.contexts SET agent = 'b'": "does not have the content that its digest names",
+    "UPDATE {0}.contexts SET agent = 'b'": "does not match its digest",
     "UPDATE {0}.payloads SET body = (SELECT body FROM {0}.payloads ORDER BY body LIMIT 1)": (
-        "does not have the content that its digest names"
+        "does not match its digest"
     ),
-    "DELETE FROM {0}.names": "PostgreSQL: event at position 1 names a missing name",
-    "DELETE FROM {0}.writers": "PostgreSQL: event at position 1 names a missing writer",
-    "DELETE FROM {0}.contexts": "PostgreSQL: event at position 1 names a missing context",
-    "DELETE FROM {0}.payloads": "PostgreSQL: event at position 2 names a missing payload",
+    "DELETE FROM {0}.names": "PostgreSQL: event at position 1 refers to a missing name",
+    "DELETE FROM {0}.writers": "PostgreSQL: event at position 1 refers to a missing writer",
+    "DELETE FROM {0}.contexts": "PostgreSQL: event at position 1 refers to a missing context",
+    "DELETE FROM {0}.payloads": "PostgreSQL: event at position 2 refers to a missing payload",
     "DELETE FROM {0}.keys WHERE position = 3": "PostgreSQL: event at position 3 has no key",
     "DELETE FROM {0}.events WHERE position = 2": "PostgreSQL: key at position 2 has no event",
     "DELETE FROM {0}.events WHERE position = 2; DELETE FROM {0}.keys WHERE position = 2": (

@@ -131,7 +131,7 @@ def test_verify_reports_a_context_whose_content_changed(tmp_path: Path) -> None:
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1, context=Context(agent="a"))])
     core.connection.execute("UPDATE contexts SET agent = 'b'")
-    assert core.files.verify() == ["context 1 does not have the content that its digest names"]
+    assert core.files.verify() == ["context 1 does not match its digest"]
     core.close()
 
 

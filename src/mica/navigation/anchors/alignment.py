@@ -36,7 +36,10 @@ def lines_of(text: str) -> list[str]:
 
 
 def hashes_of(lines: Iterable[str]) -> list[int]:
-    """Return a hash of each line's trimmed text, or SILENT without letters and digits. The bits of FLAGS are 0."""
+    """Return one hash per line, of its trimmed text. Lines without a letter, digit or underscore have the hash SILENT.
+
+    The bits of FLAGS are 0 in every hash, so that callers can set them.
+    """
     known: dict[str, int] = {}
     hashes = []
     for line in lines:
@@ -105,7 +108,10 @@ class CurrentLines(NamedTuple):
 
 
 class AlignedLines(NamedTuple):
-    """The range in the current file, and the share of the old lines with letters or digits that are unchanged in it."""
+    """The place of an old range in the current file: its start, its exclusive end, and the share of unchanged lines.
+
+    Lines without letters and digits do not count for the share.
+    """
 
     start: int
     end: int
@@ -144,7 +150,10 @@ def align(
 
 
 def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
-    """Compare an old range that was a whole symbol with its current lines `here`; None without distinctive lines."""
+    """Return the lines `here` of a symbol as the place of an old range that was the whole symbol, with the share.
+
+    The order of the lines does not matter. The result is None if no line of the old range has letters or digits.
+    """
     if not was.distinctive:
         return None
     current = Counter(now.hashes[here.start : here.stop])
@@ -153,7 +162,11 @@ def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> Aligne
 
 
 def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: range | None) -> list[Pair]:
-    """Return pairs (old line, current line) whose text occurs once in both files, or once in both symbols."""
+    """Return the pairs (old line, current line) of equal lines that occur exactly once in each version of the file.
+
+    With `then` and `here`, which are the old and the current lines of a symbol, they must occur exactly once in each
+    version of the symbol instead.
+    """
     part = range(len(now.hashes)) if here is None else here
     counts = now.counts if here is None else Counter(now.hashes[part.start : part.stop])
     flagged = was.once if then is None else was.once_in_symbol
@@ -167,7 +180,7 @@ def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: 
 
 
 def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """The longest sequence of pairs whose lines have the same order in both files; swapped lines are dropped."""
+    """Return the longest sequence of pairs whose lines have the same order in both files; swapped lines are dropped."""
     tails: list[int] = []
     ends: list[int] = []  # index of the pair that ends the best run of each length
     before: list[int] = []
@@ -218,7 +231,11 @@ def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[P
 
 
 def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> dict[int, int]:
-    """Map remembered lines to current ones: those in `certain`, and equal lines at an unchanged distance from one."""
+    """Return the current line of every remembered line that can be found.
+
+    These are the lines in `certain`, and the lines with an equal line at an unchanged distance from a neighbour in
+    `certain`.
+    """
     matched: dict[int, int] = {}
     last = -1
     thens = [then for then, _ in certain]

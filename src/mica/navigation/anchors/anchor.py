@@ -173,7 +173,10 @@ def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) ->
 
 
 def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | None:
-    """Return by how many lines the range moved, if it and all lines above or below it are unchanged; else None."""
+    """Return by how many lines the range moved: 0 if it did not, None if this check cannot find it.
+
+    The check succeeds if the range is unchanged, and with it all lines above the range or all lines below it.
+    """
     shift = len(now.hashes) - anchor.total
     above = anchor.end <= len(now.hashes) and digest(now.hashes[: anchor.end]) == anchor.above
     below = anchor.start + shift >= 1 and digest(now.hashes[anchor.start - 1 + shift :]) == anchor.below
@@ -187,7 +190,11 @@ def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | N
 
 
 def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: Sequence[int]) -> bool:
-    """True if the unchanged part of the file is unlikely to match by chance: many files begin or end alike."""
+    """Return True if the range is unlikely to match by chance. Chance matches are common, as many files begin alike.
+
+    The proof is either AROUND or more unchanged lines `beside` the range, or one remembered line that is unique in the
+    old and in the current file and moved by `shift`.
+    """
     if sum(value != SILENT for value in beside) >= AROUND:
         return True
     return any(
@@ -197,7 +204,10 @@ def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: S
 
 
 def _by_symbol(anchor: Anchor, was: RememberedLines, now: CurrentLines, named: Sequence[Symbol]) -> AlignedLines | None:
-    """Find the range in one of the symbols `named`; None if no symbol matches well, or several match equally well."""
+    """Find the range in one of the current symbols `named`, which have the name of the anchor's symbol.
+
+    The result is None if no symbol matches well, or if several match about equally well.
+    """
     if anchor.symbol_start is None or anchor.symbol_end is None:
         return None
     then = range(anchor.symbol_start - 1, anchor.symbol_end)

@@ -1,8 +1,9 @@
 """Find the line ranges of anchors and steps in the current files of a project, and describe what has changed.
 
-A step stores the numbers and a hash of the lines that were read. They are searched in the current file first. If they
-are not there, they are looked up in the last commit before the step, and an anchor made from that version locates them
-in the current file. For a step without lines or without a hash, the whole file is used.
+A step is one recorded access to a file. It stores the numbers and a hash of the lines that were read. These lines are
+searched in the current file first. If they are not there, they are looked up in the last commit before the step, and an
+anchor made from that version locates them in the current file. For a step without lines or without a hash, the whole
+file is used.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from mica.navigation.anchors.renames import Deleted, Renamed, UnknownFate, find_
 from mica.navigation.engine.file_blocks import is_secret
 from mica.navigation.repository import git
 
-FILE_BYTES_MAX = 16_000_000  # larger files are not read by range, and all of the text is hashed
+FILE_BYTES_MAX = 16_000_000  # larger files are not read, because all lines of a file are hashed
 BINARY_BYTES = 8_000  # searched for a zero byte, as git does
 HOLDS_KEYS = "it may contain keys"
 
-COMPARED_LINES_MAX = 500_000  # when a shown range is searched by its hash: some tenths of a second
+COMPARED_LINES_MAX = 500_000  # hashed to find a shown range by its hash, which takes some tenths of a second
 
 TEXT_BYTES_MAX = 2_000_000
 CHANGED = "changed since it was read"
@@ -149,11 +150,11 @@ def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> F
 def make_anchor(
     root: Path, path: str, start: int | None = None, end: int | None = None, *, shown_hash: str | None = None
 ) -> Anchor | OmittedRange:
-    """Make an anchor for a line range in the current file; without `start`, for the whole file.
+    """Make an anchor for a line range in the current file. Without `start`, the range is the whole file.
 
     `shown_hash` is the hash of the lines as an agent saw them. If the lines `start` to `end` now have another hash, the
-    file is searched for a range of the same height with `shown_hash`. The result is `OmittedRange` with the reason if
-    no such range or more than one is found, or if the file cannot be read.
+    file is searched for a range with as many lines and with `shown_hash`. The result is `OmittedRange` with the reason
+    if no such range or more than one is found, or if the file cannot be read.
     """
     contents = read(root, path)
     if isinstance(contents, UnreadFile):
@@ -177,7 +178,10 @@ def _has_hash(lines: list[str], shown_hash: str) -> bool:
 
 
 def _place(lines: list[str], height: int, shown_hash: str) -> int:
-    """Return the first line of the only range of `height` lines with this hash. Raises InvalidInput otherwise."""
+    """Return the first line of the only range of `height` lines that has the hash `shown_hash`.
+
+    Raises InvalidInput if no range or several ranges have this hash, or if the file is too long to be searched.
+    """
     if height * len(lines) > COMPARED_LINES_MAX:
         raise InvalidInput("its lines have changed since they were shown")
     places = [
@@ -288,7 +292,10 @@ def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
 
 
 def _text_at(root: Path, path: str, at: datetime) -> str | None:
-    """Return the text of a file in the last commit before `at`; None if there is no such commit or text."""
+    """Return the text of a file in the last commit before `at`.
+
+    The result is None if there is no such commit, or if the file in it is missing, empty, binary or over 2 MB.
+    """
     try:
         commit = git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
         content = git(root, "show", f"{commit}:./{path}") if commit else b""

@@ -1,4 +1,4 @@
-"""Tables for tree-sitter: which syntax nodes of each language are definitions, and which file suffixes belong to it."""
+"""Tables for tree-sitter: which syntax nodes of each language are definitions, and which file suffixes each has."""
 
 from __future__ import annotations
 

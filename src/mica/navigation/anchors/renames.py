@@ -20,14 +20,14 @@ _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./@{}^~-]*")
 
 
 class Renamed(msgspec.Struct, frozen=True, kw_only=True):
-    """A renamed file: its current path and the commit that renamed it, None if the rename is only staged."""
+    """A renamed file: its current path and the commit that renamed it. For a staged rename, the commit is None."""
 
     path: str
     commit: str | None
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted file: the commit that deleted it, None if the deletion is only staged."""
+    """A deleted file, with the commit that deleted it. For a staged deletion, the commit is None."""
 
     commit: str | None
 
@@ -72,7 +72,10 @@ _Move = tuple[str | None, str, str | None]  # commit, path before, path after
 
 
 def _repository(repo: Path, path: str) -> tuple[Path, str]:
-    """The innermost repository that contains a path, and the path within it: a submodule has its own history."""
+    """Return the folder of the innermost repository that contains a path, and the path within that repository.
+
+    This is the folder of a submodule if the path is in one, because a submodule has its own history.
+    """
     parts = path.split("/")
     for count in range(len(parts) - 1, 0, -1):
         folder = repo.joinpath(*parts[:count])

@@ -90,7 +90,7 @@ class Symbol(NamedTuple):
 
 
 def find_symbols(path: str, text: str) -> list[Symbol]:
-    """Find the definitions of a file, ordered by their first lines, outer before inner.
+    """Find the definitions of a file, ordered by their first lines. An outer definition precedes those inside it.
 
     The suffix of the path selects the language; for a language without a grammar, patterns that fit most languages are
     used. Never raises: for a file that is broken, hostile or not code, the result has fewer symbols, or none.
@@ -104,12 +104,12 @@ def find_symbols(path: str, text: str) -> list[Symbol]:
 
 
 def method_for(path: str) -> SymbolMethod:
-    """The method that `find_symbols` tries first for a file with this name, given the installed packages."""
+    """Return the method that `find_symbols` tries first for a file with this name, given the installed packages."""
     return "patterns" if _grammar_of(path) is None else "tree-sitter"
 
 
 def find_enclosing(symbols: Iterable[Symbol], start: int, end: int) -> Symbol | None:
-    """The innermost symbol that contains all lines from `start` to `end`; None if there is none."""
+    """Return the innermost symbol that contains all lines from `start` to `end`; None if no symbol contains them."""
     around = [symbol for symbol in symbols if symbol.start <= start and end <= symbol.end]
     return min(around, key=lambda symbol: (symbol.end - symbol.start, -symbol.start), default=None)
 
@@ -205,7 +205,10 @@ def _is_shallow(source: bytes) -> bool:
 
 
 def _nest(grammar: Grammar, nodes: Iterable[Node], source: bytes) -> list[tuple[str, str, int, int]]:
-    """Convert syntax nodes to definitions with qualified names, including their decorators, exports and attributes."""
+    """Convert syntax nodes to definitions (qualified name, kind, first line, last line).
+
+    The lines of a definition include its decorators, its attributes and the `export` before it.
+    """
     found: list[tuple[str, str, int, int]] = []
     around: list[tuple[int, str, str]] = []  # last byte, qualified name, kind
     lead: tuple[int, int, int] | None = None  # decorators: first line, last byte, whole end
@@ -242,7 +245,7 @@ def _last_row(node: Node, start: int) -> int:
 
 
 def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
-    """The name of a definition; None if the node has no name or is only a reference to a definition."""
+    """Return the name of a definition; None if the node has no name or is only a reference to a definition."""
     if node.type in grammar.with_body and node.child_by_field_name("body") is None:
         return None
     if node.type in grammar.with_function:
@@ -275,7 +278,10 @@ def _text_of(node: Node, source: bytes) -> str:
 
 
 def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
-    """Return (qualified name, kind, first line, last line) of what line patterns recognize, outer before inner."""
+    """Return the definitions that line patterns recognize, as (qualified name, kind, first line, last line).
+
+    An outer definition precedes those inside it.
+    """
     if suffix in _PROSE:
         return _sections(text)
     return [] if suffix in _NO_CODE else _definitions(text)

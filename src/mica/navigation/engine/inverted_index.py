@@ -19,7 +19,7 @@ class InvertedIndex:
     """Maps terms to the numbered documents that contain them. Of a saved index, only the needed terms are read."""
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
-        """Make an empty index, or load the one whose `entries(name)` are in the lookup file `saved`."""
+        """Make an empty index; or, with `saved`, load the index that `entries(name)` wrote to this lookup file."""
         self._name = name
         self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})
         self._total = sum(self._lengths.values())
@@ -53,7 +53,10 @@ class InvertedIndex:
             self._postings_of(term).pop(number, None)
 
     def scores(self, query: Mapping[str, int], *, limit: int = TERMS_MAX) -> dict[int, float]:
-        """Return the BM25 scores of the documents, by the `limit` terms of the query with the highest weight."""
+        """Return the BM25 score of each matching document, by document number.
+
+        `query` maps terms to counts. Only the `limit` terms with the highest weight are used.
+        """
         if not self._lengths:
             return {}
         documents = len(self._lengths)

@@ -31,7 +31,7 @@ class TreeNames:
     """Looks up the files of a tree by file name, by stem (the name without extensions), or by a folder above them."""
 
     def __init__(self, paths: Iterable[str] = (), *, saved: LookupFile | None = None) -> None:
-        """Index `paths`; or, with `saved`, read the names that `entries` wrote to this file and never change them."""
+        """Index `paths`. With `saved`, use instead the index that `entries` wrote to this file, without changing it."""
         self._saved = saved
         self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}
         self._paths: set[str] = set()
@@ -56,7 +56,10 @@ class TreeNames:
                 del table[key]
 
     def with_ending(self, ending: str) -> list[str]:
-        """Return the files whose path ends with `ending`; if none does, shorter endings with a folder are tried."""
+        """Return the files whose path ends with `ending`.
+
+        If there are none, leading folders are removed from `ending` one by one, but the last folder is kept.
+        """
         parts = ending.split("/")
         named = self._lookup("name", parts[-1].lower())
         for first in range(len(parts) - 1):
@@ -108,7 +111,7 @@ def _keys(path: str) -> list[tuple[str, str]]:
 
 
 class FileMentions(FrozenValue):
-    """The files that a prompt mentions, each with a strength from 0 to 1, by kind of mention."""
+    """The files that a prompt mentions, each with a strength from 0 to 1. Each kind of mention has its own field."""
 
     paths: dict[str, float]
     names: dict[str, float]

@@ -59,7 +59,8 @@ CONSIDERED = 10  # number of best files that decide the kind of a prompt and are
 WORDS_MIN = 4  # prompts such as "commit", "yes" or "continue" do not show which files are needed
 PROBABILITY_MIN = 0.05
 SHARE_MIN = 0.2  # of the best file's probability; a less likely path costs more than it saves
-FIRST_WORTH = {"open": 300.0, "named": 0.0}  # initial tokens saved by a list whose best file is needed; an upper bound
+# Tokens that a list saves if its best file is needed, assumed before any task was measured: an upper bound.
+FIRST_WORTH = {"open": 300.0, "named": 0.0}
 WORTH_PSEUDO = 5.0  # weight of the first worth, in expected correct lists
 KNOWN_MIN = 3.0  # expected correct lists that a space needs before it offers any
 SAVED_MAX = 2_000  # tokens counted for one task, so that one long search does not decide
@@ -115,7 +116,7 @@ def explain(prediction: Prediction, past: TaskHistory, *, limit: int) -> list[Pr
 
 
 def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple[tuple[Span, ...], int]:
-    """The line ranges of a file's text to read first for a task, and its number of lines."""
+    """Return the line ranges of a file to read first for a task, and the number of lines of the file."""
     words = count_terms(terms(task[:QUERY_CHARACTERS_MAX]))
     return choose_lines(text, words, named=find_identifiers(task), at=prediction.signals.mentions.lines.get(path, ()))
 
@@ -123,7 +124,7 @@ def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple
 def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
     """Describe why a file was ranked, with at most three reasons, strongest first.
 
-    A reason may be that the file was used together with another one; only files in `among` are named there.
+    A reason may be that the file was used together with another file. Only the files in `among` are mentioned there.
     """
     reasons: list[str] = []
     if path in signals.mentions.paths or signals.mentions.names.get(path, 0.0) > SURE:

@@ -41,7 +41,10 @@ SPANS_MAX = 2
 
 
 def render_offer(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> str:
-    """Render an offer, one line for each (path, line ranges, reasons) with its first reason; empty without files."""
+    """Return the text that offers files to an agent: a heading and one line per file; empty without files.
+
+    Each file is given as (path, line ranges, reasons). Only the first reason is shown.
+    """
     lines = [_render_line(path, spans, reasons) for path, spans, reasons in files]
     return "\n".join([HEAD, *lines]) if lines else ""
 
@@ -85,7 +88,7 @@ class PromptPrediction:
         return self._prediction.ranked[:LIKELY_MAX]
 
     def lines(self, path: str) -> tuple[Span, ...]:
-        """The line ranges of a file to read first; none if it cannot be read."""
+        """Return the line ranges of a file to read first. The result is empty if the file cannot be read."""
         text = read_text(self._root, path)
         return () if text is None else find_lines(text, path, self._prompt, self._prediction)[0]
 
@@ -94,7 +97,10 @@ class PromptPrediction:
         return self._history.get("last", path, ("", 0.0))
 
     def offer(self) -> tuple[str, list[str]]:
-        """The text of the offer and the offered paths; both empty if it would cost more tokens than it saves."""
+        """Return the text of the offer and the offered paths.
+
+        Both are empty if the offer would cost more tokens than it probably saves.
+        """
         files = shortlist(self.places)
         if not self._pays(render_offer((place.path, (), place.reasons) for place in files)):
             return "", []  # line numbers only add to the cost, so no file needs to be read
@@ -106,7 +112,10 @@ class PromptPrediction:
 
 
 def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
-    """Return `walked` with the files of spooled steps (recorded by hooks, not in the log yet) after `last_at`."""
+    """Return `walked`, the files of each prompt of a session, completed by the spooled steps after `last_at`.
+
+    Spooled steps are accesses to files that hooks have recorded and that are not in the log yet.
+    """
     prompts = [list(each) for each in walked]
     is_next = not prompts
     for at, paths in spooled:
@@ -125,7 +134,7 @@ def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
 def answer(
     prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = ()
 ) -> tuple[str, list[str]]:
-    """The text that a hook prints for a prompt, and the offered paths; often both are empty. Called by hooks."""
+    """Return the text that a hook prints for a prompt, and the offered paths. Often both are empty. Called by hooks."""
     if is_too_short(prompt):
         return "", []
     return PromptPrediction(prompt, session, root=root, tree=tree, past=past, spooled=spooled).offer()

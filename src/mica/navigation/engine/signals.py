@@ -1,6 +1,7 @@
 """Compute the signals that rank files for a prompt, the features made of them, and calibrated probabilities.
 
-A signal is one kind of evidence that a file is needed, such as common words or use in earlier tasks.
+A signal is one kind of evidence that a file is needed, such as words in common with the
+prompt, or use in earlier tasks.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Candidates(FrozenValue):
 
 
 def collect_candidates(signals: Signals, tree: FileTree) -> Candidates:
-    """Collect the best files of every signal, and compute their features; sorted by path."""
+    """Collect the best files of every signal, and compute their features. The files are sorted by path."""
     ranked = {signal: _rank(signals.scores[signal]) for signal in SIGNALS}
     paths = sorted({path for best in ranked.values() for path in best})
     named = signals.mentions.paths
@@ -186,7 +187,7 @@ def tenth_of(predicted: float) -> int:
 
 
 def make_monotone(probabilities: Sequence[float]) -> list[float]:
-    """Make a list non-increasing: each value that is higher than the one before it is lowered to it."""
+    """Return the list with no value higher than the value before it: higher values are lowered."""
     lowered: list[float] = []
     for each in probabilities:
         lowered.append(min(each, lowered[-1]) if lowered else each)

@@ -69,10 +69,13 @@ class Votes(FrozenValue):
 
 
 class TaskTexts:
-    """Earlier prompts or commit subjects with their files, which score files for similar texts."""
+    """Earlier prompts or commit subjects with their files. For a new text, the files of similar texts are scored."""
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
-        """`votes` is the number of texts that `vote` uses. With `saved`, the texts of `entries(name)` are loaded."""
+        """`votes` is the number of texts that `vote` uses.
+
+        With `saved`, the texts that `entries(name)` wrote to this lookup file are used.
+        """
         self._index = InvertedIndex(saved, name)
         self._votes = votes
         self._saved = saved
@@ -99,7 +102,10 @@ class TaskTexts:
             self._where.setdefault(new, []).append(number)
 
     def vote(self, query: Mapping[str, int]) -> Votes:
-        """Score files by the texts most similar to the query; the more files a text has, the less it counts."""
+        """Score the files of the texts that are most similar to the query.
+
+        `query` maps terms to counts. A text with many files counts less for each of them.
+        """
         scores = self._index.scores(query)
         best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
         votes: dict[str, float] = {}
@@ -262,7 +268,7 @@ class TaskHistory:
         return self._together.get(path, {})
 
     def _pair(self, files: Sequence[str]) -> None:
-        """Count `files` as used together once more. More than PAIRED_FILES_MAX files are ignored."""
+        """Count every two of `files` as used together once more. A list of over PAIRED_FILES_MAX files is ignored."""
         if not 1 < len(files) <= PAIRED_FILES_MAX:
             return
         for path in files:

@@ -152,7 +152,10 @@ class FileTree:
         return {path: score for path, score in scores.items() if path in self._numbers and score > 0}
 
     def siblings(self, paths: Collection[str]) -> dict[str, float]:
-        """Score 1.0 for the tests of `paths`, and for the files they test: `test_a.py` belongs to `a.py`."""
+        """Return a score of 1.0 for each file that belongs to one of `paths` by its name.
+
+        `test_a.py` belongs to `a.py`, and `a.py` to `test_a.py`.
+        """
         scores: dict[str, float] = {}
         for path in paths:
             stem = path.rpartition("/")[2].removeprefix("test_").partition(".")[0].lower().removesuffix("_test")

@@ -1,5 +1,6 @@
 """Find the sets of files that several walks touched together, as closed frequent itemsets.
 
+A walk is here the list of files that an agent read or changed for one prompt. An item is a file or a pattern of files.
 A set is closed if no other file was touched in all of its walks, so it contains every file that these walks have in
 common.
 """
@@ -127,7 +128,10 @@ def _closed(
 def _grow(
     mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[int]:
-    """Yield, for each item that may join a set, the mask of the walks that touched both, if at least `runs_min`."""
+    """Yield the walks of each set that has one more item than `closure`, as a bit mask.
+
+    `mask` has a bit for each walk of the set `closure`. Larger sets with fewer than `runs_min` walks are omitted.
+    """
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
 

@@ -1,4 +1,4 @@
-"""Write crystallized trails as commands and skills of coding agents, in files that mica owns.
+"""Write crystallized trails, which have a permanent name, as commands and skills of coding agents.
 
 A file that mica wrote contains a hash of its own text. If there is no hash, or if the hash does not match, a person
 wrote or edited the file, and mica never changes it. The texts contain only paths and line numbers; the lines themselves
@@ -46,8 +46,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The folders into which commands and skills are written."""
 
     root: Path
-    commands: str | None = None  # a folder below it, for <slug>.md
-    skills: tuple[str, ...] = ()  # folders below it, for nav-<slug>/SKILL.md
+    commands: str | None = None  # a folder below `root`, for <slug>.md
+    skills: tuple[str, ...] = ()  # folders below `root`, for nav-<slug>/SKILL.md
 
 
 def in_project(root: Path) -> Destination:
@@ -95,7 +95,7 @@ def help_text(trails: Sequence[Trail]) -> str:
             "",
             *(rows or ["No trail is crystallized yet. mica learns trails from the files that agents open."]),
             "",
-            "- `/nav:explore <path or task>` finds the best three for a place or a task.",
+            "- `/nav:explore <path or task>` finds the best three for a path or a task.",
             "- `mica trails list` shows all trails, including observed ones; `mica trails show <name>` shows one.",
             "",
         ]
@@ -104,7 +104,7 @@ def help_text(trails: Sequence[Trail]) -> str:
 
 
 def explore_text() -> str:
-    """Render the command file of `/nav:explore`: offer three trails, load the confirmed one, or search."""
+    """Render the command file of `/nav:explore`, which tells an agent how to find a trail, confirm it and load it."""
     return render_owned(
         {"description": "Find a trail for a path or a task", "argument-hint": "<path or task>"}, _EXPLORE
     )
@@ -216,7 +216,7 @@ def _scalar(value: str) -> str:
 
 
 def files_to_publish(trails: Iterable[Trail], destination: Destination) -> dict[str, str]:
-    """The text of every file to publish for the offered trails, by path below the destination's root."""
+    """Return the text of every file to publish for the offered trails, by path below the destination's root."""
     offered = sorted((trail for trail in trails if trail.version and trail.is_offered), key=lambda trail: trail.slug)
     files: dict[str, str] = {}
     if destination.commands is not None:
@@ -232,7 +232,7 @@ def files_to_publish(trails: Iterable[Trail], destination: Destination) -> dict[
 def publish(trails: Iterable[Trail], destination: Destination, *, dry_run: bool = False) -> list[PublishedFile]:
     """Write the files of all offered trails, and remove the files that mica wrote for trails no longer offered.
 
-    A file that a person wrote or edited is not changed; the result names it with the reason. With `dry_run`, nothing is
+    A file that a person wrote or edited is not changed; the result lists it with the reason. With `dry_run`, nothing is
     changed.
     """
     texts = files_to_publish(trails, destination)

@@ -124,7 +124,7 @@ class CrystalRowWriter:
             await self._end([position], by=retracted)
 
     async def _facts(self, places: dict[EventId, int]) -> dict[EventId, Fact]:
-        """Return what the laws need to know about the sources in `places`. Crystals without a row are left out."""
+        """Return the properties of the sources in `places` that the laws check. Crystals without a row are left out."""
         rows = await self._connection.fetch(
             f"""SELECT position, NULL FROM texts WHERE space = {HERE} AND {AT_POSITIONS} AND is_mark
             UNION ALL SELECT position, superseded_by IS NULL FROM crystals WHERE space = {HERE} AND {AT_POSITIONS}""",
@@ -259,7 +259,10 @@ async def _citing(reads: RowReader, positions: Sequence[int]) -> list[EventId]:
 
 
 async def _above(reads: RowReader, wanted: Sequence[int]) -> dict[int, frozenset[int]]:
-    """Return, for each position, the positions of crystals with the event there as a direct or indirect source."""
+    """Return, for each position, the positions of the crystals that have the event there as a source.
+
+    Sources of sources count too.
+    """
     known = [position for position in set(wanted) if 0 < position <= POSITION_MAX]
     rows = await reads.connection.fetch(_ABOVE, reads.space, known)
     return group_by_origin(wanted, [(origin, position) for origin, position in rows])
@@ -275,7 +278,7 @@ async def clear(connection: Connection, space: int) -> None:
 async def bury(connection: Connection, space: int, positions: Sequence[int]) -> None:
     """Delete the rows of the crystals at these positions and of all crystals that were made from them.
 
-    Must be called inside the `authority` of a purge, which makes the database permit it.
+    Must be called inside a `with authority(…, "purge")` block, which makes the database permit it.
     """
     rows = await connection.fetch(_CITING, space, positions)
     buried = [position for (position,) in rows]

@@ -21,7 +21,7 @@ class PostgresListener(Listener):
         self._channel = f"mica_{space}"
 
     async def _listen(self) -> bool:
-        """Receive notifications until the connection ends. Return False if a pooler in between drops them."""
+        """Receive notifications until the connection ends. Return False if a connection pooler drops them."""
         connection = await asyncpg.connect(self._address.dsn, timeout=CONNECT_S, statement_cache_size=0)
         try:
             # LISTEN does not work through a pooler in transaction mode, which shares connections.

@@ -1,4 +1,7 @@
-"""Read rows of events in a transaction, and convert them to events by resolving interned numbers."""
+"""Read rows of events in a transaction, and convert them to events.
+
+Rows refer to ids, names and contexts by number (see `words`).
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ class RowReader:
         return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
 
     async def fitting_contexts(self, query: EventQuery) -> list[int] | None:
-        """Return the numbers of the contexts that match a query; None if it has no condition on contexts."""
+        """Return the numbers of the contexts that match a query; None if the query has no condition on them."""
         if query.session is query.agent is query.user is None:
             return None
         rows = await self.connection.fetch(

@@ -48,7 +48,7 @@ QUERIES_MAX = 50_000  # then a connection is replaced, because server processes 
 RELEASE_MIN = 14  # the oldest supported release
 SPACE_CHARACTERS_MAX = 200  # a longer name is a path or a text in the wrong place
 
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")  # files that an address may name
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")  # options of an address whose values are files
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # needs no quoting, and stays below PostgreSQL's limit of 63
 
@@ -150,10 +150,10 @@ async def connect(address: PostgresAddress, *, at_once: bool = True) -> Pool:
 
 
 def _check_files(address: PostgresAddress) -> None:
-    """Raise InvalidInput for a certificate file that does not exist; the driver's own error would not name it."""
+    """Raise InvalidInput for a certificate file that does not exist. The driver's error would not mention the file."""
     for key, value in parse_qsl(urlsplit(address.dsn).query):
         if key in _FILES and not Path(value).is_file():
-            raise InvalidInput(f"{key}={value!r} in the address names no file; check the path")
+            raise InvalidInput(f"{key}={value!r} in the address is not a file; check the path")
 
 
 def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
@@ -197,7 +197,7 @@ def _check_server(connection: Connection, address: PostgresAddress) -> None:
 
 
 async def _version(connection: Connection, address: PostgresAddress, known: EngineSchema) -> int:
-    """Return the version of the schema, 0 if there is none.
+    """Return the version of the schema, or 0 if there is no schema yet.
 
     Raises NotAStore for a schema of another program or an unreleased version, SchemaTooNew for a newer version, and
     StoreUnavailable if this role may not use or migrate it.
@@ -288,7 +288,7 @@ def is_away(error: MicaError) -> bool:
 
 @contextmanager
 def translated(address: PostgresAddress) -> Iterator[None]:
-    """Translate PostgreSQL errors of the `with` block into MicaError classes that name the host and a remedy."""
+    """Translate PostgreSQL errors of the `with` block into MicaErrors, whose messages give the host and a remedy."""
     where = f"PostgreSQL at {address.host}"
     try:
         yield
@@ -350,7 +350,7 @@ def translated(address: PostgresAddress) -> Iterator[None]:
 
 @asynccontextmanager
 async def authority(connection: Connection, space: int, work: Literal["purge", "rebuild"]) -> AsyncIterator[None]:
-    """Permit a purge or a rebuild of a space inside the `with` block. Triggers of the database refuse it elsewhere.
+    """Permit a purge or a rebuild of a space inside the `with` block. Elsewhere, triggers of the database refuse it.
 
     Must be used inside a transaction, because a row in the table `authority` gives the permission.
     """

@@ -282,7 +282,10 @@ class PostgresRole:
 def reading(
     method: Callable[Concatenate[S, Connection, P], Awaitable[R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Decorate a method of a role: it runs in a read-only transaction on one snapshot, and is retried."""
+    """Decorate a method of a role, so that it runs in a read-only transaction on one snapshot.
+
+    The transaction is retried if the connection is lost.
+    """
 
     @wraps(method)
     async def run(role: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

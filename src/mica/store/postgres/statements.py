@@ -32,9 +32,10 @@ def latest(
     names: Sequence[int] | None,
     terms: Sequence[int] | None,
 ) -> tuple[str, list[object]]:
-    """Return the SQL after the columns of a SELECT that finds matching events, latest first, and the values from $2.
+    """Return the part of a SELECT after its columns that finds matching events, latest first; and its values from $2.
 
-    `contexts`, `names` and `terms` are the interned numbers that match the query; None means no such condition.
+    `contexts`, `names` and `terms` are the numbers of the contexts, names and terms that match the query. None means
+    that the query has no such condition.
     """
     values: list[object] = []
 

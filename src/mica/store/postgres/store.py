@@ -65,11 +65,12 @@ class PostgresStore:
         clock: Clock = utc_now,
         must_exist: bool = False,
     ) -> PostgresStore:
-        """Open the space at `postgresql://user@host/database?space=NAME`; it is created if necessary.
+        """Open the space at `postgresql://user@host/database?space=NAME`, and create it if necessary.
 
-        `space` is the name for an address without one. While the server cannot be reached, new events wait in a folder
-        in `home`. A space that was opened with this `home` before can then be opened, too, but its methods raise
-        StoreUnavailable until the server is back. With `must_exist`, a missing space raises UnknownSpace.
+        `space` is the name of the space for an address that contains none. While the server cannot be reached, new
+        events wait in a folder in `home`. A space that was opened with this `home` before can then be opened, too, but
+        its methods raise StoreUnavailable until the server is back. With `must_exist`, a missing space raises
+        UnknownSpace.
         """
         return cls(await PostgresSpace.open(address, space=space, home=home, clock=clock, must_exist=must_exist))
 
@@ -102,7 +103,7 @@ class PostgresStore:
 async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = utc_now) -> None:
     """Create or migrate the schema at an address, and grant the `admitted` roles access to it.
 
-    `address` must name the database user that owns the schema. No space is created.
+    The user in `address` must own the schema, or have the right to create it. No space is created.
     """
     parsed = parse_address(address, space="none")
     space = PostgresSpace(parsed, await connect(parsed), clock=clock)

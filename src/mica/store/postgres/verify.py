@@ -32,11 +32,11 @@ async def broken(reads: RowReader, on_progress: Callable[[int], None]) -> list[s
     for (name,) in names:
         frames = await reads.frames([name])
         if await asyncio.to_thread(_digest_of, frames[name]) != name:
-            problems.append(f"payload {name.hex()} does not have the content that its digest names")
+            problems.append(f"payload {name.hex()} does not match its digest")
     rows = await reads.connection.fetch("SELECT id, digest FROM contexts WHERE space = $1 ORDER BY id", reads.space)
     contexts = await reads.words.contexts(reads.connection, [row[0] for row in rows])
     problems += [
-        f"context {number} does not have the content that its digest names"
+        f"context {number} does not match its digest"
         for number, name in rows
         if bytes.fromhex(contexts[number].id) != name
     ]
@@ -146,7 +146,7 @@ async def _referring_events(reads: RowReader) -> list[Event]:
 
 
 async def _parents(reads: RowReader) -> set[EventId]:
-    """Return the ids of all events that are named as a parent."""
+    """Return the ids that occur as the parent of an event."""
     rows = await reads.connection.fetch(
         """SELECT DISTINCT parent_writer, parent_sequence FROM events
         WHERE space = $1 AND parent_writer IS NOT NULL""",
@@ -187,17 +187,17 @@ async def _broken_references(reads: RowReader) -> list[str]:
         WHERE space = $1 AND NOT EXISTS (
             SELECT FROM events WHERE space = $1 AND events.at = keys.at AND events.position = keys.position
         )
-        UNION ALL SELECT 'event at position ' || position || ' names a missing writer' FROM events
+        UNION ALL SELECT 'event at position ' || position || ' refers to a missing writer' FROM events
         WHERE space = $1 AND NOT (
             EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.writer)
             AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.root_writer)
             AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = coalesce(events.parent_writer, events.writer))
         )
-        UNION ALL SELECT 'event at position ' || position || ' names a missing name' FROM events
+        UNION ALL SELECT 'event at position ' || position || ' refers to a missing name' FROM events
         WHERE space = $1 AND NOT EXISTS (SELECT FROM names WHERE space = $1 AND id = events.name)
-        UNION ALL SELECT 'event at position ' || position || ' names a missing context' FROM events
+        UNION ALL SELECT 'event at position ' || position || ' refers to a missing context' FROM events
         WHERE space = $1 AND NOT EXISTS (SELECT FROM contexts WHERE space = $1 AND id = events.context)
-        UNION ALL SELECT 'event at position ' || position || ' names a missing payload' FROM events
+        UNION ALL SELECT 'event at position ' || position || ' refers to a missing payload' FROM events
         WHERE space = $1 AND payload IS NOT NULL
             AND NOT EXISTS (SELECT FROM payloads WHERE space = $1 AND digest = events.payload)
         LIMIT 100""",

@@ -68,7 +68,10 @@ async def _claim(
 
 
 async def _renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
-    """Extend the lease and return the renewed claim; None if another claim holds the work now, or it is finished."""
+    """Start the lease again now and return the renewed claim.
+
+    Return None if another claim holds the work now, or if the work is finished.
+    """
     row = await connection.fetchrow(
         f"""UPDATE work SET held_until = {_NOW} + $5 WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
         RETURNING {COLUMNS}""",
@@ -82,7 +85,10 @@ async def _renew(connection: Connection, space: int, held: Claim, *, lease: time
 
 
 async def _finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
-    """Remove the work or plan it again; return False if another claim holds it now, or it is finished."""
+    """Remove the work or plan it again, and return True.
+
+    Return False if another claim holds the work now, or if the work is finished already.
+    """
     key = (space, held.kind, held.about, held.id)
     row = await connection.fetchrow(
         """SELECT least(again_at, $5) FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4

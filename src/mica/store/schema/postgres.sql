@@ -93,7 +93,7 @@ CREATE TABLE events (
     parent_writer integer,
     parent_sequence bigint,
     depth bigint NOT NULL,
-    origin smallint NOT NULL,                            -- index into the provenance classes
+    origin smallint NOT NULL,                            -- index into `ORIGINS` of mica.model.event
     error boolean NOT NULL,
     data bytea,                                          -- JSON; NULL if the data is stored as a payload
     payload bytea,                                       -- the digest of that payload

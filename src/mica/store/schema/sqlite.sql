@@ -51,7 +51,7 @@ CREATE TABLE events (
     parent_writer INTEGER,
     parent_sequence INTEGER,
     depth INTEGER NOT NULL,
-    origin INTEGER NOT NULL,           -- index into the provenance classes
+    origin INTEGER NOT NULL,           -- index into `ORIGINS` of mica.model.event
     error INTEGER NOT NULL,
     data TEXT,                         -- JSON; NULL if the data is stored as a payload
     payload INTEGER REFERENCES payloads (id),

@@ -20,7 +20,7 @@ from mica.store.protocol import BLOCK_EVENTS
 
 FORMAT = b"\x01"  # the first byte of every frame
 BLOCK_BYTES_MAX = 2**20  # of bodies; one lookup expands them all, in 1 ms
-CHAPTER_POSITIONS = 8_192  # the size of an ageing step, so that a step changes one or two chapters
+CHAPTER_POSITIONS = 8_192  # as many events as one step compresses, so that a step changes one or two chapters
 
 _SMALL = 2**31  # larger differences mean that the sequences are hashes
 
@@ -163,7 +163,7 @@ def _steps(values: Sequence[int]) -> list[int]:
 
 
 def _encode_column(values: Sequence[int], kind: str | None = None) -> tuple[bytes, bytes]:
-    """Return a type code and the encoded numbers. By default, each takes as many bytes as the widest one needs."""
+    """Return a type code and the encoded numbers. By default, each number takes as many bytes as the widest."""
     if kind is None:
         lowest, highest = min(values), max(values)
         kind = next(kind for kind, bits in _KINDS if -(2**bits) <= lowest and highest < 2**bits)

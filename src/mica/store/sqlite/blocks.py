@@ -43,7 +43,7 @@ MAPS = ("block_sessions", "block_contexts", "block_names", "block_roots", "block
 
 
 class BlockFilter(NamedTuple):
-    """The conditions of a query as interned numbers; None means no condition."""
+    """The conditions of a query, with the numbers of sessions and names instead of their texts. None: no condition."""
 
     session: int | None = None
     names: frozenset[int] | None = None
@@ -192,7 +192,7 @@ class Blocks:
         return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
     def _candidates(self, block_filter: BlockFilter) -> Generator[tuple[int, int], None, None]:
-        """Yield the number of each block that may contain matches, and the latest time they can have; latest first."""
+        """Yield blocks that may contain matches, latest first: the number of each, and the latest time of a match."""
         conditions = ["TRUE"]
         bindings: list[int | str] = []
         source, last_at = "blocks", "blocks.last_at"
@@ -225,7 +225,7 @@ class Blocks:
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 
     def members(self, roots: Iterable[Key]) -> Iterator[tuple[Key, Row]]:
-        """Yield the events in blocks that descend from these root events, each as the key of its parent and its row."""
+        """Yield the events in blocks that descend from these root events, as pairs of the parent's key and the row."""
         for root in roots:
             numbers = self._connection.execute("SELECT block FROM block_roots WHERE (writer, sequence) = (?, ?)", root)
             for (number,) in list(numbers):

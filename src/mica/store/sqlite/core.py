@@ -117,7 +117,7 @@ class SqliteCore:
         return next(iter(self.rows(statement, bindings)))
 
     def table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
-        """Return rows of the events table, so no events in blocks. `rest` is the SQL after the name of the table."""
+        """Return rows of the events table. It lacks events in compressed blocks. `rest` is the SQL after its name."""
         with translated(self.path):
             return self.connection.execute(f"SELECT {COLUMNS} FROM events {rest}", bindings).fetchall()
 

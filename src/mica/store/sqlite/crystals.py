@@ -106,7 +106,7 @@ def _add(connection: apsw.Connection, lookup: Lookup, position: int, crystal: Cr
 
 
 def _fact(connection: apsw.Connection, source: Event) -> Fact | None:
-    """Return what the laws need to know about a source; None if it cannot be a source or has no row."""
+    """Return the properties of a source that the laws check, or None if it cannot be a source or has no row."""
     if source.name == CRYSTAL:
         row = connection.execute(
             "SELECT superseded_by IS NULL FROM crystals WHERE position = ?", (source.position,)
@@ -208,7 +208,10 @@ def _citing_positions(connection: apsw.Connection, positions: Sequence[int]) -> 
 
 
 def _above_pairs(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Return pairs of a position and the position of a crystal with the event there as a direct or indirect source."""
+    """Return pairs of one of these positions and the position of a crystal that has the event there as a source.
+
+    Sources of sources count too.
+    """
     rows = connection.execute(_ABOVE, (as_json(sorted(set(positions))),))
     return [(origin, position) for origin, position in rows]
 
@@ -223,7 +226,7 @@ def clear(connection: apsw.Connection) -> None:
 def bury(connection: apsw.Connection, positions: str) -> None:
     """Delete the rows of the crystals at these positions (a JSON list) and of all crystals that were made from them.
 
-    Must be called inside the `authority` of a purge, which makes the database permit it.
+    Must be called inside a `with authority(…, "purge")` block, which makes the database permit it.
     """
     buried = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
     connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (buried,))

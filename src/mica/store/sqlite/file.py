@@ -31,7 +31,7 @@ APPLICATION_ID = 0x6D696361  # "mica" in the file header; a database of another 
 
 
 def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
-    """Open the SQLite file of a store; it is created or migrated if necessary.
+    """Open the SQLite file of a store, and create or migrate it if necessary.
 
     A file that may not be written is opened read-only. SQLite's own errors are not translated here.
     """
@@ -149,7 +149,7 @@ def _apply(connection: apsw.Connection, schema: EngineSchema, version: int) -> N
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
-    """Return the schema version of the file, 0 for a new file. Raises NotAStore for a database of another program."""
+    """Return the schema version of the file; 0 for a new file. Raises NotAStore for a database of another program."""
     connection.execute("BEGIN")
     try:
         has_tables = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
@@ -162,7 +162,7 @@ def _version(connection: apsw.Connection, path: Path) -> int:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Translate SQLite errors of the `with` block into MicaError classes that name the file and a remedy."""
+    """Translate SQLite errors of the `with` block into MicaErrors, whose messages give the file and a remedy."""
     try:
         yield
     except apsw.FullError as error:
@@ -190,7 +190,9 @@ def translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuild"]) -> Iterator[None]:
-    """Permit ageing, a purge or a rebuild inside the `with` block. Triggers of the database refuse it elsewhere.
+    """Permit ageing (compression of old events), a purge or a rebuild inside the `with` block.
+
+    Elsewhere, triggers of the database refuse it.
 
     Must be used inside a transaction, because a row in the table `authority` gives the permission.
     """

@@ -67,10 +67,10 @@ def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
         return problems  # the rows of a damaged file cannot be checked
     for identifier, named, body in core.rows("SELECT id, digest, body FROM payloads"):
         if digest(expand(body)) != named:
-            problems.append(f"payload {identifier} does not have the content that its digest names")
+            problems.append(f"payload {identifier} does not match its digest")
     for identifier, named in core.rows("SELECT id, digest FROM contexts"):
         if bytes.fromhex(core.words.context(identifier).id) != named:
-            problems.append(f"context {identifier} does not have the content that its digest names")
+            problems.append(f"context {identifier} does not match its digest")
     problems += core.blocks.problems()
     if problems:
         return problems

@@ -102,7 +102,7 @@ def _new_place(core: SqliteCore, event: Event, own: Key, parent: ChainPlace[Key]
 
 
 def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPlace[Key] | None, position: int) -> Row:
-    """Return an event as a row of the events table; its words are interned."""
+    """Return an event as a row of the events table. Its ids, name and context become numbers; new ones are interned."""
     body = event.body
     is_inline = len(body) <= INLINE_BYTES_MAX
     if parent is not None:

@@ -22,7 +22,7 @@ _RECENT = "SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?"
 
 
 def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
-    """Return the time (in microseconds) from which events should be scanned first; None for most queries.
+    """Return the time (in microseconds) from which events should be scanned first, or None for most queries.
 
     The scan is faster for the query of a session with very many contexts, where looking up each context costs more.
     """

@@ -76,7 +76,10 @@ def _make_volume(connection: apsw.Connection) -> None:
 
 
 def encode_posting(places: Sequence[int], repeats: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
-    """Encode which texts of a volume contain a term: their number, their places, and every count above 1."""
+    """Encode which texts of a volume contain a term.
+
+    Returns the number of these texts, their places, and the counts of the term where it occurs more than once.
+    """
     more = array("I", chain.from_iterable(repeats.items())).tobytes() if repeats else None
     if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
@@ -421,6 +424,6 @@ class Volumes:
 
 
 def _sorted_indexes(listed: Sequence[int], wanted: Iterable[int], start: int) -> list[int]:
-    """Return `start` plus the index in `listed`, which is sorted, for each wanted value; missing values are skipped."""
+    """Return the index of each wanted value in the sorted `listed`, plus `start`. Values not in it are skipped."""
     end = len(listed)
     return [start + place for each in wanted if (place := bisect_left(listed, each)) < end and listed[place] == each]

@@ -182,7 +182,7 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
 def _unindex(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
     """Remove events from the full-text index; returns the numbers of their terms.
 
-    Terms that occur in a text outside volumes are left out, because they are still in use.
+    Terms of the latest texts, which are outside volumes (see `postings`), are left out, because they are still in use.
     """
     by_event = {
         event.position or 0: set(terms(text)) for event in events if (text := searchable_text(event)) is not None
@@ -221,7 +221,7 @@ def compact(core: SqliteCore) -> None:
 
 
 def truncate_log(core: SqliteCore) -> bool:
-    """Copy the write-ahead log into the file and empty it; False if another process is still reading it."""
+    """Copy the write-ahead log into the file and empty it. Return False if another process is still reading it."""
     with translated(core.path):
         busy, _, _ = next(iter(core.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
     return not busy

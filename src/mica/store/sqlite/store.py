@@ -50,7 +50,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
-        """Open the store in this file; the file is created or migrated if necessary."""
+        """Open the store in this file. The file is created or migrated if necessary."""
         return cls(await SqliteWorker.open(path))
 
     @property

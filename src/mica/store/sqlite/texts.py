@@ -69,7 +69,10 @@ def unmark(connection: apsw.Connection, position: int) -> None:
 
 
 def stale(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
-    """Return one sentence for each difference between the index and the log, compared volume by volume."""
+    """Return one sentence for each difference between the index and the log.
+
+    They are compared one volume (a part of the index, see `postings`) at a time.
+    """
     terms = dict(iter(connection.execute("SELECT id, term FROM terms")))
     between = "SELECT position, length FROM texts WHERE position > ? AND position <= ?"
     problems: list[str] = []

@@ -56,7 +56,7 @@ class SqliteWords:
         return number
 
     def term_numbers(self, words: Iterable[str]) -> Mapping[str, int]:
-        """Return a mapping with the term number of each of these words, and maybe of others; new terms are interned.
+        """Return a mapping with the term number of each of these words, and maybe of others. New terms are interned.
 
         The number is 0 for a word that is not indexed, such as a stop word.
         """
@@ -161,7 +161,7 @@ class SqliteWords:
         return context
 
     def learn_contexts(self, numbers: Iterable[int]) -> None:
-        """Cache the contexts with these numbers; those that are not cached yet are read in one query."""
+        """Cache the contexts with these numbers. Those that are not cached yet are read in one query."""
         if not (unknown := [number for number in set(numbers) if number not in self._contexts]):
             return
         rows = self._connection.execute(
