@@ -1,7 +1,7 @@
 """Charts as SVG, without a library or a script.
 
-`lines` and `bars` are complete pictures with their own colours, for light and dark backgrounds. `columns`,
-`timeline` and `treemap` are parts of a page: their shapes have class names, and the page's style sheet colours them.
+`lines` and `bars` return complete pictures, with colours for light and dark backgrounds. `columns`, `timeline` and
+`treemap` return parts of a page: their shapes have class names, which the style sheet of the page colours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPAN_SHARE_MIN = 1e-9  # of the largest value; values that are closer together a
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """The points of one line, and its name in the legend."""
+    """The points of one line of a chart, and the name of the line in the legend."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -29,7 +29,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranges of values on both axes. `place` converts a pair of values to a position in the picture."""
+    """The ranges of values on both axes of a chart. `place` converts two values to coordinates in the picture."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -89,7 +89,7 @@ LETTER = 6.3  # average width of a letter at 11 px; a label that is too long is 
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One column of a chart: its label, the sizes of its stacked parts, and the value of the chart's line here."""
+    """One column of a chart: its label, the sizes of its stacked parts, and the height of the line above it."""
 
     label: str
     parts: Sequence[int]
@@ -127,9 +127,9 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def columns(title: str, values: Sequence[Column], *, parts: Sequence[tuple[str, str]], line: tuple[str, str]) -> str:
-    """Return an SVG chart with stacked columns, measured on the right axis, and a line, measured on the left axis.
+    """Return an SVG chart of stacked columns (scale on the right) and one line (scale on the left).
 
-    `parts` and `line` have the name and the CSS class of each series, for the legend.
+    `parts` and `line` hold the name and the CSS class of each series, for the legend.
     """
     left, right, top, bottom = 44.0, PART_WIDTH - 44.0, 30.0, PART_HEIGHT - 54.0
     step = (right - left) / max(1, len(values))
@@ -173,7 +173,10 @@ def _column(
 
 
 def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int = 520) -> str:
-    """Return an SVG timeline. Each dot is placed by its seconds and its row. `rows` are the row labels, top first."""
+    """Return an SVG timeline: each dot is as far to the right as its time, in its row.
+
+    `rows` holds the labels of the rows, top first.
+    """
     left, right, top = 64.0, width - 24.0, 20.0
     height = 54 + 46 * len(rows)
     bottom = height - 28.0
@@ -209,7 +212,7 @@ def _tiles(tiles: Sequence[Tile], box: Box) -> list[str]:
 
 
 def _group(tile: Tile, box: Box) -> str:
-    """Draw a group: its name above its children. If the box is too flat for a name, draw only the children."""
+    """Draw a group of tiles under its name. If the box is too flat for a name, draw only the tiles."""
     size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
     shapes = [f'<rect class="group" x="{box.x:.1f}" y="{box.y:.1f}" {size} rx="3"/>']
     header = TILE_HEADER if box.height > 2 * TILE_HEADER else 0
@@ -233,7 +236,7 @@ def _leaf(tile: Tile, box: Box) -> str:
 
 
 def squarify(values: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box into one rectangle per value, in order. Areas are proportional; shapes are as square as possible."""
+    """Divide a box into one rectangle per value, in order, as square as possible. Their areas match the values."""
     total = sum(values)
     if not values or total <= 0 or min(box.width, box.height) <= 0:
         return [Box(box.x, box.y, 0.0, 0.0) for _ in values]
@@ -250,7 +253,10 @@ def squarify(values: Sequence[float], box: Box) -> list[Box]:
 
 
 def _worst(row: Sequence[float], short: float) -> float:
-    """Return the worst ratio of sides among rectangles with these areas, laid out as one row of length `short`."""
+    """Lay out rectangles of these areas in one row of length `short`, and return their largest ratio of sides.
+
+    It is 1.0 if all of them are squares.
+    """
     total = sum(row)
     if total <= 0 or min(row) <= 0 or short <= 0:
         return math.inf
@@ -258,7 +264,10 @@ def _worst(row: Sequence[float], short: float) -> float:
 
 
 def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
-    """Append one rectangle per area in `row` to `placed`, along the short side of the box. Returns the rest of it."""
+    """Append one rectangle per area in `row` to `placed`, along the short side of the box.
+
+    Returns the part of the box that is still free.
+    """
     is_column = box.width >= box.height
     short, long = (box.height, box.width) if is_column else (box.width, box.height)
     total = sum(row)
@@ -278,7 +287,7 @@ def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
 
 
 def _fit(text: str, width: float) -> str:
-    """Return the text, cut to a width in the units of the picture. Return "" if not even three letters fit."""
+    """Return the text, cut to fit a width in the picture, or "" if not even three letters fit."""
     room = int(width / LETTER)
     return _short(text, room) if room >= min(3, len(text)) else ""
 

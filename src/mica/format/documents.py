@@ -46,9 +46,9 @@ def server_sent(data: bytes, *, id: str | int | None = None, event: str | None =
 
 
 def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
-    """Return the fields of a bundle (a named list of fields) and those in `fields`, each once.
+    """Return the names of the fields in a bundle (a named list of fields) and in `fields`, without repetitions.
 
-    If both are omitted, return all fields. Raises InvalidInput for an unknown bundle or field.
+    If both are omitted, return the names of all fields. Raises InvalidInput for an unknown bundle or field.
     """
     if bundle is not None and bundle not in BUNDLES:
         raise InvalidInput(f"there is no bundle {bundle!r}; the bundles are {', '.join(BUNDLES)}")
@@ -89,13 +89,13 @@ def event_line(event: Event, fields: Fields = FULL) -> bytes:
 
 
 def crystal_document(crystal: Crystal) -> Document:
-    """Return a crystal as a document. The insight is also included as one text, under `text`."""
+    """Return a crystal as a document. Besides the statements of its insight, `text` has them as one text."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
 
 def trail_document(trail: Trail) -> Document:
-    """Return a trail as a document, with its computed properties."""
+    """Return a trail as a document, with properties that are computed: its name, tokens, success and saving."""
     document: Document = msgspec.to_builtins(trail)
     return document | {
         "name": trail.name,
@@ -107,7 +107,7 @@ def trail_document(trail: Trail) -> Document:
 
 
 def choice_document(choice: Choice) -> Document:
-    """Return a chosen trail as a document, with the kind of match, the score and the reason."""
+    """Return a trail that was chosen for a task as a document, with the kind of match, the score and the reason."""
     return {
         "match": choice.match,
         "score": choice.score,
@@ -131,7 +131,10 @@ def _check(field: str) -> None:
 
 
 def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
-    """Copy the value at a dotted path from `value` into a document. Keys may contain dots themselves."""
+    """Copy one value, at a path such as `data.path`, from `value` into a document. A key may itself contain dots.
+
+    Nothing is copied if there is no value at the path.
+    """
     if field in value:
         into[field] = value[field]
         return

@@ -34,26 +34,32 @@ def neutralize(text: str) -> str:
 
 
 def neutralize_entry(text: str) -> str:
-    """Return the neutralized text as one entry of a list: stripped, and with every line but the first indented."""
+    """Neutralize a text and return it as one entry of a list: stripped, with every line but the first indented."""
     return neutralize(text).strip().replace("\n", "\n  ")
 
 
 def strip_remedy(reason: str) -> str:
-    """Return a reason without folder names and the advice after "; ", which are only for the person running mica."""
+    """Shorten the reason why a source failed, to show it to an agent: remove folder names, and advice after "; ".
+
+    Both are meant only for the person who runs mica.
+    """
     return _FOLDERS.sub("", reason.partition("; ")[0])
 
 
 def truncate_reason(reason: str) -> str:
-    """Return the reason cut to REASON_CHARACTERS_MAX, so that the reasons of other sources fit too."""
+    """Return the reason why a source failed, cut to REASON_CHARACTERS_MAX to leave room for other reasons."""
     return reason if len(reason) <= REASON_CHARACTERS_MAX else f"{reason[:REASON_CHARACTERS_MAX]} …"
 
 
 def bound_tokens(text: str, *, estimated: int | None = None) -> int:
-    """Return an upper bound of a text's tokens in any real tokenizer. Pass `estimated` to reuse a known estimate."""
+    """Return the most tokens that any real tokenizer may count in a text.
+
+    Pass `estimated` to reuse an estimate of its tokens.
+    """
     beyond = 0 if text.isascii() else sum(character > "\uffff" for character in text)  # emoji cost up to three tokens
     return math.ceil((estimate(text) if estimated is None else estimated) / SAFE_SHARE) + beyond
 
 
 def fence(entries: Iterable[str]) -> str:
-    """Return the neutralized entries, each on a new line, between the opening and closing tags of the fence."""
+    """Return the entries between the tags of the fence. Each entry is neutralized and starts a new line."""
     return "\n".join([OPENING, *map(neutralize_entry, entries), CLOSING])

@@ -12,14 +12,14 @@ from mica.model.event import Event, EventId
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal with the crystals of the level below that it covers. Marks are not included."""
+    """A crystal and the crystals that it summarizes, as a tree. Marks are not included."""
 
     crystal: Crystal
     below: tuple[Branch, ...] = ()
 
 
 def forest(crystals: Sequence[Crystal]) -> list[Branch]:
-    """Return the crystals as trees, highest level and latest first. A root is not a source of any other crystal."""
+    """Arrange crystals as trees, highest level and latest first. A crystal that no other one summarizes is a root."""
     known = {crystal.id: crystal for crystal in crystals}
     covered = {source for crystal in crystals if not crystal.is_tree for source in crystal.sources if source in known}
     return [_branch(crystal, known) for crystal in _latest_first(crystals) if crystal.id not in covered]
@@ -35,9 +35,9 @@ def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
 
 
 def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
-    """Return the events of `below` that descend from `top`, depth first. If `top` is None, return all trees.
+    """Return the events of `below` that descend from `top`, depth first.
 
-    Siblings keep their order.
+    If `top` is None, start with the events that have no parent. Siblings keep their order.
     """
     children: dict[str | None, list[Event]] = {}
     for event in below:
@@ -84,7 +84,7 @@ def flowchart(chain: Sequence[Event]) -> str:
 
 
 def node_label(event: Event) -> str:
-    """Return the label of a node: the event's position and name, and its agent, user or origin."""
+    """Return the label of an event in a flowchart: its position, its name, and its agent, else its user or origin."""
     who = event.context.agent or event.context.user or event.origin
     text = f"{event.position or ''} {_cut(event.name)} {_cut(who)}".strip()
     return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text))

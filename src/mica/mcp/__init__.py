@@ -1,1 +1,1 @@
-"""The MCP server: six tools, prompts and resources, over standard input and output and over HTTP."""
+"""The MCP server: six tools, and prompts and resources. It serves standard input and output, and HTTP."""

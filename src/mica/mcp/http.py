@@ -1,9 +1,12 @@
-"""MCP over streamable HTTP: one endpoint for both eras of the protocol, as an ASGI application.
+"""MCP over streamable HTTP: an ASGI application with one endpoint for both kinds of the protocol.
 
-In the older era, until revision 2025-11-25, a client opens a session with `initialize` and names it in the header
-`Mcp-Session-Id`; `Last-Event-ID` resumes its streams after a lost connection. In the newer era every request is
-independent, its headers repeat fields of its body, and closing the connection cancels it. Hosts, origins and tokens are
-checked before, by `mica.web.access`.
+Protocol with sessions (revisions until 2025-11-25): a client opens a session with `initialize` and sends its id in the
+header `Mcp-Session-Id`. After a lost connection it resumes a stream with `Last-Event-ID`.
+
+Protocol without sessions (since 2026-07-28): every request is independent. Its headers repeat fields of its body, and
+the client cancels it by closing the connection.
+
+`mica.web.access` checks hosts, origins and tokens before a request gets here.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from mica.mcp.watcher import Watch
 from mica.memory import Memory
 
 BODY_BYTES_MAX = 16 * 2**20  # as a line on standard input
-SESSIONS_MAX = 1_000  # of the older era; the session that was idle longest is closed, and its client reconnects
+SESSIONS_MAX = 1_000  # the session that was idle longest is closed, and its client reconnects
 SESSION_IDLE_S = 3_600.0  # without a request and without a reader of a stream
 DIGITS_MAX = 15  # of a message's number in a stream
 STREAMS_MAX = 100  # of a session, for resuming; the oldest finished ones are dropped first
@@ -42,7 +45,7 @@ SESSION, REVISION, LAST = "mcp-session-id", "mcp-protocol-version", "last-event-
 METHOD, NAME = "mcp-method", "mcp-name"
 WORK = "mica-session"  # the header in which a client may name its working session
 NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # which Mcp-Name repeats
-# Status codes for errors in the newer era; the older one answers readable requests with 200.
+# Status codes for errors in the protocol without sessions. With sessions, a readable request is answered with 200.
 STATUSES = {
     protocol.PARSE_ERROR: 400,
     protocol.INVALID_REQUEST: 400,
@@ -73,7 +76,7 @@ class RequestRefused(Exception):
 
 
 class SpaceOwner:
-    """Provides the memory of a space that is open already, for all MCP clients of that space."""
+    """Provides the memory of one open space, for all MCP clients of that space."""
 
     session: str | None = None
     is_known = True
@@ -91,7 +94,7 @@ class SpaceOwner:
 
 
 class McpSession:
-    """The session of a client of the older protocol era: its server, its streams, and when it was last used."""
+    """A session that a client opened with `initialize`: its server, its streams, and when it was last used."""
 
     def __init__(self, owner: SpaceOwner, *, session: str | None, beat_s: float) -> None:
         self.id = secrets.token_hex(24)
@@ -124,7 +127,7 @@ class McpSession:
 
 
 class Endpoint:
-    """The ASGI application that serves MCP for all spaces. `close` ends every session and stream."""
+    """The ASGI application that serves MCP for all spaces."""
 
     def __init__(self, memories: MemoryLookup, *, beat_s: float = BEAT_S) -> None:
         self._memories = memories
@@ -196,7 +199,7 @@ class Endpoint:
         return McpResponse(stream, task, statuses={}, headers=named, ends_with_client=False, primed=is_primed)
 
     async def _post_stateless(self, request: Request, message: RpcMessage) -> Response:
-        """Answer a request of the newer era, which needs no session. Raises RequestRefused if it is not valid."""
+        """Answer a message of the protocol without sessions. Raises RequestRefused if it is not valid."""
         check_headers(request, message)
         if message.method is None:
             raise RequestRefused(400, "a client may send requests and notifications, not responses", of=message.id)
@@ -213,12 +216,12 @@ class Endpoint:
         task.add_done_callback(lambda _: stream.end())
         return McpResponse(stream, task, statuses=STATUSES, headers={}, ends_with_client=True)
 
-    # -- Sessions of the older era ----------------------------------------------------------------------------
+    # -- Sessions ---------------------------------------------------------------------------------------------
 
     async def begin(self, request: Request) -> McpSession:
-        """Open a session. Sessions that were idle too long end first; at the limit, the longest idle ones end too.
+        """Open a session. This first ends sessions that were idle too long and, at the limit, the one idle longest.
 
-        Raises RequestRefused if SESSIONS_MAX clients are connected, or if `owner` does.
+        Raises RequestRefused if SESSIONS_MAX clients are connected, or if the space of the request cannot be opened.
         """
         owner = await self.owner(request)
         now = time.monotonic()
@@ -233,9 +236,9 @@ class Endpoint:
         return session
 
     async def session(self, request: Request) -> McpSession:
-        """Return the session that a request names. A session is valid only in the space it was opened in.
+        """Return the session whose id a request sends. A session is valid only in the space where it was opened.
 
-        Raises RequestRefused if the request names no session, or one that has ended.
+        Raises RequestRefused if the request sends no id, or if there is no such session.
         """
         named = request.headers.get(SESSION) or request.query_params.get("session")
         if named is None:
@@ -253,10 +256,9 @@ class Endpoint:
         await session.close()
 
     async def owner(self, request: Request) -> SpaceOwner:
-        """Return the owner of the request's space; there is one for each open memory.
+        """Return the SpaceOwner of the request's space. Each open space has one.
 
-        Raises RequestRefused if the space does not exist or cannot be opened, or if the token does not give access to
-        it.
+        Raises RequestRefused if the space does not exist or cannot be opened, or if the token does not open it.
         """
         try:
             memory = await self._memories(request.scope)
@@ -269,7 +271,7 @@ class Endpoint:
         return self._owners.setdefault(memory, SpaceOwner(memory))
 
     async def _get(self, request: Request) -> Response:
-        """Open the stream of messages that answer no request, or resume the stream that `Last-Event-ID` names."""
+        """Open the stream of the messages that answer no request. With `Last-Event-ID`, resume an earlier stream."""
         if request.headers.get(REVISION) in protocol.STATELESS:
             raise RequestRefused(405, "since 2026-07-28 a client listens by POST, with subscriptions/listen")
         if not accepts(request, "text/event-stream"):
@@ -287,7 +289,7 @@ class Endpoint:
 
 
 def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """Return the route of the endpoint. A mount would redirect clients that omit the trailing slash, so it is none."""
+    """Return the route of the endpoint. It is no mount, because that would redirect requests without a last slash."""
     return [Route(path, endpoint)]
 
 
@@ -331,7 +333,7 @@ async def message_of(request: Request) -> RpcMessage:
 
 
 def check_headers(request: Request, message: RpcMessage) -> None:
-    """Raise RequestRefused if the headers do not repeat the message, as the newer protocol era requires."""
+    """Raise RequestRefused if the headers of a request contradict its body. For the protocol without sessions."""
 
     def mismatched(name: str, expected: object) -> RequestRefused:
         detail = f"Header mismatch: {name} header is {request.headers.get(name)!r}, the body says {expected!r}"
@@ -356,7 +358,7 @@ def check_headers(request: Request, message: RpcMessage) -> None:
 
 
 def decode_header(value: str | None) -> str | None:
-    """Return a header value, decoded if it is base64 between `=?base64?` and `?=`; None if missing or malformed."""
+    """Return a header value. A value between `=?base64?` and `?=` is decoded first; None if that fails."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:
@@ -371,7 +373,7 @@ def decode_header(value: str | None) -> str | None:
 
 
 def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """Return the two routes of the old transport (HTTP with server-sent events). They share the endpoint's sessions."""
+    """Return the two routes of the transport from 2024 (HTTP with server-sent events), with the endpoint's sessions."""
 
     async def open_stream(request: Request) -> Response:
         try:

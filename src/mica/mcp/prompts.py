@@ -1,4 +1,4 @@
-"""MCP prompts: the handoff, and one for each crystallized trail. They are read from memory on every listing."""
+"""MCP prompts: one for the handoff, and one for each crystallized trail. Every listing reads them from memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DESCRIPTION_CHARACTERS_MAX = 200
 
 
 class McpPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt: its listing, and a function that makes its text."""
+    """An MCP prompt: its name and description for clients, and a function that makes its text."""
 
     name: str
     title: str
@@ -30,7 +30,7 @@ class McpPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prompts(memory: Memory) -> list[McpPrompt]:
-    """Return all current prompts: the handoff, and one for each crystallized trail."""
+    """Return all current prompts: one for the handoff, and one for each crystallized trail."""
 
     async def handoff() -> str:
         made = await memory.handoff()
@@ -52,7 +52,7 @@ async def prompt(memory: Memory, name: str) -> McpPrompt:
 
 
 async def _trails(memory: Memory) -> list[Trail]:
-    """Return the trails that have a command; none if learning trails takes longer than LEARNING_S."""
+    """Return the crystallized trails, by slug. Return [] if it takes longer than LEARNING_S to learn the trails."""
     trails = asyncio.ensure_future(memory.trails.list(limit=None))
     await asyncio.wait([trails], timeout=LEARNING_S)
     if not trails.done():

@@ -1,7 +1,8 @@
-"""The MCP protocol: JSON-RPC messages, its two eras, and the fields each era adds to a result. No input or output.
+"""The MCP protocol: JSON-RPC messages, protocol revisions, and the fields of results. No input or output.
 
-Until 2025-11-25 a client begins with `initialize`. Since 2026-07-28 every request is independent and names its revision
-in `_meta`. The server decides for each request, so one process serves both eras.
+There are two kinds of the protocol. With sessions (revisions until 2025-11-25), a client begins with `initialize`.
+Without sessions (since 2026-07-28), every request is independent and has its revision in `_meta`. One process serves
+both, because each request shows which kind it uses.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS = ("2026-07-28",)
 
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one uses INVALID_PARAMS
+RESOURCE_NOT_FOUND = -32002  # with sessions; without, it is INVALID_PARAMS
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 _META = "io.modelcontextprotocol/"
@@ -29,7 +30,7 @@ Fields = Mapping[str, object]
 
 
 class RpcError(Exception):
-    """A request that is answered with a JSON-RPC error."""
+    """Raised to answer a request with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -57,12 +58,12 @@ class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stateless(self) -> bool:
-        """True if the request names its revision itself, as in the newer era."""
+        """True for the protocol without sessions, in which every request has its protocol revision in `_meta`."""
         return VERSION in self.meta
 
     @property
     def progress_token(self) -> Id | None:
-        """The token to send with progress notifications; None if the client wants none."""
+        """The token to send with progress notifications; None if the client wants no notifications."""
         token = self.meta.get("progressToken")
         return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
@@ -86,7 +87,7 @@ def parse_message(line: bytes) -> RpcMessage:
 
 
 def stateless_revision(message: RpcMessage) -> str:
-    """Return the protocol revision that a request of the newer era names. Raises RpcError if it is not supported."""
+    """Return the protocol revision in a request without a session. Raises RpcError if it is not supported."""
     version = message.meta[VERSION]
     if not isinstance(version, str) or not isinstance(message.meta.get(CAPABILITIES), dict):
         raise RpcError(INVALID_PARAMS, f"_meta needs {VERSION} as text and {CAPABILITIES} as an object")
@@ -98,16 +99,16 @@ def stateless_revision(message: RpcMessage) -> str:
 
 
 def handshake_revision(params: Fields) -> str:
-    """Return the protocol revision to answer `initialize` with.
+    """Return the protocol revision for the answer to `initialize`.
 
-    It is the requested one if that is supported, else the latest revision of the older era.
+    It is the requested revision if that is supported, else the latest one of the protocol with sessions.
     """
     requested = params.get("protocolVersion")
     return requested if isinstance(requested, str) and requested in HANDSHAKE else HANDSHAKE[-1]
 
 
 def response(message: RpcMessage, result: Fields, *, server: Fields) -> dict[str, object]:
-    """Build the response to a request. In the newer era it also says its type, the server, and how long to cache it."""
+    """Build the response to a request. Without sessions, it also has the server's name and how long to cache it."""
     if message.is_stateless:
         result = {"resultType": "complete", **result, "_meta": {**_meta(result), SERVER: server}}
         if message.method in CACHED:

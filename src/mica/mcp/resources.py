@@ -1,6 +1,6 @@
-"""MCP resources: crystals, trails and briefs that a client can read, and whose changes it is notified of.
+"""MCP resources: crystals, trails and briefs that a client can read. The client is notified when they change.
 
-Their text comes from memory, so it is fenced as data, as in a brief.
+Their text comes from memory, so it is put between tags that mark it as data, as in a brief.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TEXT_CHARACTERS_MAX = 2_000  # of one line; crystals are shorter
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry of a resource in `resources/list`."""
+    """The entry of an MCP resource in the answer to `resources/list`."""
 
     uri: str
     name: str
@@ -43,7 +43,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that one event makes to resources and to the lists of prompts and resources."""
+    """What changed for MCP clients: resources, the list of resources, or the list of prompts."""
 
     prompts: bool = False  # the list of prompts changed
     resources: bool = False  # the list of resources changed
@@ -98,7 +98,7 @@ TEMPLATES = tuple(
 
 
 async def resources(memory: Memory) -> list[dict[str, object]]:
-    """Return all listed resources: the fixed ones, the crystallized trails, and the latest crystals."""
+    """Return the entries of `resources/list`: the three fixed resources, crystallized trails, the latest crystals."""
     trails = [
         Resource(
             uri=f"{TRAILS}/{trail.slug}",
@@ -123,8 +123,8 @@ async def resources(memory: Memory) -> list[dict[str, object]]:
 async def read(memory: Memory, uri: str) -> str:
     """Return the text of a resource. Reading the brief records a receipt; reading a trail counts as a use.
 
-    Raises InvalidInput for a URI that no resource has, UnknownEvent, InvalidEvent or UnknownTrail for an unknown name,
-    and what memory raises.
+    Raises InvalidInput for a URI that no resource has, UnknownEvent, InvalidEvent or UnknownTrail for an unknown name
+    in it, and every error of memory.
     """
     kind, _, rest = uri.partition("://")[2].partition("/")
     name = unquote(rest)
@@ -146,9 +146,9 @@ async def read(memory: Memory, uri: str) -> str:
 
 
 async def canonical(memory: Memory, uri: str) -> str:
-    """Return the form of a resource URI that change notifications use: that of a crystal has its id, not its number.
+    """Return a resource URI in the form of change notifications: with the id of a crystal instead of its number.
 
-    Raises as `read` does for an unknown crystal.
+    Raises UnknownEvent or InvalidEvent if the URI is that of an unknown crystal.
     """
     before, _, name = uri.partition(f"{CRYSTALS}/")
     if before or not name:
@@ -170,9 +170,9 @@ CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 
 
 def change_of(event: Event) -> ResourceChange:
-    """Return the resources that an event changed.
+    """Return what an event changed for MCP clients.
 
-    Events that record a use or a receipt change none: reading a resource creates such events.
+    Uses and receipts change nothing, because reading a resource records them.
     """
     change = _CHANGES.get(event.name, ResourceChange())
     removed: tuple[object, ...] = ()
@@ -253,5 +253,5 @@ async def _trail(memory: Memory, slug: str) -> str:
 
 
 def _reference(text: str) -> str:
-    """Return the reference in a URI in the form that memory takes: a number gets its # back."""
+    """Return the event reference in a URI as memory expects it: a number gets the # that a URI cannot contain."""
     return f"#{text}" if text.isdecimal() else text

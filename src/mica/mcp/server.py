@@ -1,7 +1,7 @@
 """The MCP server: answers the requests of one client, over any transport.
 
-It is written by hand because importing the official SDK takes a second, and every session of every client would wait
-for it (docs/mcp.md has the figures). The tests use the SDK's client.
+It does not use the official SDK, because importing the SDK takes a second, which every session of a client would wait
+for (docs/mcp.md has the figures). The tests use the client of the SDK.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def about() -> dict[str, str]:
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that a client subscribed to."""
+    """The kinds of changes that an MCP client wants to be notified of."""
 
     prompts: bool  # changes of the list of prompts
     resources: bool  # changes of the list of resources
@@ -60,14 +60,14 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> dict[str, object]:
-        """The subscription in the form of the protocol."""
+        """The subscription as a JSON object of the MCP protocol."""
         lists = {"promptsListChanged": self.prompts, "resourcesListChanged": self.resources}
         fields: dict[str, object] = {name: True for name, is_subscribed in lists.items() if is_subscribed}
         return fields | ({"resourceSubscriptions": list(self.uris.values())} if self.uris else {})
 
 
 class McpServer:
-    """Serves one client. `send` gets the answer to a request, `notify` gets all other notifications."""
+    """Serves one MCP client. `notify` gets all messages that do not belong to a request."""
 
     def __init__(
         self, home: MemoryOwner, watch: Watch, notify: Send, *, session: str | None = None, beat_s: float = BEAT_S
@@ -83,17 +83,17 @@ class McpServer:
         self._roots: asyncio.Future[object] | None = None
         self._running: dict[asyncio.Task[None], RpcMessage] = {}
         self._subscribed: dict[str, str] = {}  # canonical URIs, and the URIs that the client sent
-        self._leave: Callable[[], None] | None = None  # ends the notifications to a client of the older era
+        self._leave: Callable[[], None] | None = None  # ends the notifications to a client with a session
 
     def begin(self, message: RpcMessage, send: Send) -> asyncio.Task[None]:
-        """Answer a request in a task of its own. `send` gets the messages that belong to it, the answer last."""
+        """Start a task that answers a request. `send` gets all messages that belong to the request, the answer last."""
         task = asyncio.create_task(self._respond(message, send))
         self._running[task] = message
         task.add_done_callback(self._running.pop)
         return task
 
     def notice(self, message: RpcMessage) -> None:
-        """Handle a message that needs no answer: a notification or a response. Unknown ones are ignored."""
+        """Handle a message that needs no answer: a notification or a response. Unknown messages are ignored."""
         match message.method:
             case None if message.id == ROOTS and self._roots is not None and not self._roots.done():
                 self._roots.set_result(message.result)
@@ -134,7 +134,10 @@ class McpServer:
             send(protocol.response(message, result, server=about()))
 
     async def _result(self, message: RpcMessage, send: Send) -> Fields:
-        """Return the result of a request. Raises RpcError if the method is unknown or `initialize` must come first."""
+        """Return the result of a request.
+
+        Raises RpcError if the method is unknown, or if the client must call `initialize` first.
+        """
         if message.is_stateless:
             protocol.stateless_revision(message)
             self._client = _name(message.meta.get(protocol.CLIENT)) or self._client
@@ -175,7 +178,7 @@ class McpServer:
 
     @staticmethod
     def _refuse_unknown(message: RpcMessage) -> None:
-        """Raise RpcError if the method is unknown. Clients that probe before a handshake rely on its code."""
+        """Raise RpcError if the method is unknown. Clients may test, before `initialize`, which methods exist."""
         if message.method not in METHODS:
             raise RpcError(protocol.UNKNOWN_METHOD, "Method not found", message.method)
 
@@ -194,9 +197,9 @@ class McpServer:
     # -- Notifications ----------------------------------------------------------------------------------------
 
     async def _notify_changes(self, message: RpcMessage) -> None:
-        """Start notifying a client of the older protocol era of changes, if that has not begun yet.
+        """Start sending notifications of changes to a client with a session, if they have not begun yet.
 
-        In the newer era a client requests this itself, with `subscriptions/listen`.
+        A client without a session requests them itself, with `subscriptions/listen`.
         """
         if message.is_stateless or self._leave is not None:
             return
@@ -220,7 +223,7 @@ class McpServer:
         return {}
 
     async def _listen(self, message: RpcMessage, send: Send) -> Fields:
-        """Send changes as messages of this request until the client disconnects or the server stops following them."""
+        """Send a notification of each change until the client disconnects or the server stops watching for changes."""
         if sum(each.method == message.method for each in self._running.values()) > LISTENING_MAX:
             raise RpcError(protocol.INVALID_REQUEST, f"a client may have {LISTENING_MAX} subscriptions open")
         subscription = await self._parse_subscription(message)
@@ -247,7 +250,7 @@ class McpServer:
         return {"_meta": tag}
 
     async def _parse_subscription(self, message: RpcMessage) -> Subscription:
-        """Parse the subscription in a request. Changes of tools are not offered, because tools never change."""
+        """Parse the subscription in a request. A client cannot subscribe to changes of tools: tools never change."""
         requested = message.params.get("notifications")
         requested = requested if isinstance(requested, dict) else {}
         uris = requested.get("resourceSubscriptions")
@@ -296,7 +299,7 @@ class McpServer:
         return {"content": text, "structuredContent": result.content, "isError": False}
 
     async def _beat(self, message: RpcMessage, send: Send) -> None:
-        """Send progress notifications while a call runs. Most calls end before the first one is due."""
+        """Send progress notifications while a tool runs. Most tools return before the first notification is due."""
         for beat in count(1):
             await asyncio.sleep(self._beat_s)
             fields = {"progressToken": message.progress_token, "progress": beat, "message": "mica is working"}
@@ -309,7 +312,7 @@ class McpServer:
             return await tool.call(memory, message.params.get("arguments") or {})
 
     async def _enter(self, blocks: ExitStack, memory: Memory, meta: Fields) -> None:
-        """Enter the context of the caller (its trace, its session, the name of its client) in `blocks`."""
+        """Set the context in which events are recorded until `blocks` ends: trace, session and name of the client."""
         carried = {name: value for name in CARRIER if isinstance(value := meta.get(name), str)}
         if carried:
             blocks.enter_context(memory.received(carried))
@@ -377,7 +380,7 @@ def _name(client: object) -> str:
 
 
 async def _only_session(memory: Memory, client: str) -> str | None:
-    """Return the open session that the hooks of this client report; None if there is not exactly one."""
+    """Return the active session that the hooks of this client reported; None if there are several, or none."""
     try:
         sessions = await memory.events.open_sessions()
     except MicaError:

@@ -1,4 +1,7 @@
-"""MCP over standard input and output, for one project. Each message is a line; stray prints go to standard error."""
+"""MCP over standard input and output, for one project. Each message is one line.
+
+Anything else that this process prints goes to standard error.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ Place = Callable[[Path], tuple[Path | str, Settings]]  # finds the store of a di
 def serve(project: Callable[[], Project]) -> None:
     """Serve the client on standard input and output until it disconnects or a signal arrives.
 
-    Other output of this process goes to standard error.
+    From then on, anything else that this process prints goes to standard error.
     """
     wire = os.dup(1)
     os.dup2(2, 1)
@@ -71,7 +74,7 @@ async def _serve(project: Callable[[], Project], wire: int) -> None:
 
 
 async def answer(server: McpServer, lines: AsyncIterator[bytes], send: Send) -> None:
-    """Answer every message, at most RUNNING_MAX requests at once. Returns at the end of the input."""
+    """Answer every message, at most RUNNING_MAX of them at the same time. Returns at the end of the input."""
     room = asyncio.Semaphore(RUNNING_MAX)
     async for line in lines:
         try:
@@ -94,7 +97,7 @@ async def answer(server: McpServer, lines: AsyncIterator[bytes], send: Send) -> 
 
 
 class StdinLines:
-    """The lines of standard input, read by a thread because asyncio cannot wait for a regular file."""
+    """Iterates over the lines of standard input. A thread reads them: asyncio cannot wait for a regular file."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()  # None is the end
@@ -169,15 +172,15 @@ class Project:
         return self._memory is not None
 
     def expect_roots(self) -> asyncio.Future[object]:
-        """Return the future that receives the client's answer to roots/list."""
+        """Return a future. Its result must be set to the client's answer to roots/list (its project directories)."""
         self._roots = asyncio.get_running_loop().create_future()
         return self._roots
 
     async def memory(self, *, makes: bool) -> Memory:
         """Return the memory of the project.
 
-        If its space is missing, it is created with `makes`; otherwise the memory is empty. Raises the error if opening
-        fails; the next call tries again.
+        If the project has no space yet, `makes` creates one; without it, an empty memory is returned. If opening the
+        space fails, the error is raised, and the next call tries again.
         """
         async with self._opening:
             if self._memory is not None:
@@ -206,7 +209,7 @@ class Project:
 
 
 def current_project() -> Path:
-    """Return the current directory. Raises InvalidInput if it is the folder of a plugin instead of a project."""
+    """Return the current directory. Raises InvalidInput if a client started the server in a plugin's folder."""
     directory = Path.cwd()
     if (directory / ".claude-plugin" / "plugin.json").is_file():
         raise InvalidInput(
@@ -217,7 +220,7 @@ def current_project() -> Path:
 
 
 def first_directory(answer: object) -> Path | None:
-    """Return the first root in an answer to roots/list that is a directory on this machine, or None."""
+    """Return the first directory of this machine that an answer to roots/list contains, or None."""
     roots = answer.get("roots") if isinstance(answer, dict) else None
     for root in roots if isinstance(roots, list) else ():
         uri = root.get("uri") if isinstance(root, dict) else None

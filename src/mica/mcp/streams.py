@@ -19,7 +19,7 @@ HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
 class Stream:
-    """The messages that answer one request, or those of a session that answer none. The latest are buffered."""
+    """The messages that belong to one request or, in a session, to none. The latest are buffered for clients."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name  # without a name it cannot be resumed
@@ -49,7 +49,7 @@ class Stream:
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object] | None]]:
         """Yield each message with a number above `after` as it arrives, until the stream ends.
 
-        None is yielded in place of a message after each QUIET_S without one.
+        If no message arrives for QUIET_S, None is yielded in its place.
         """
         while True:
             news = self._news
@@ -74,7 +74,7 @@ class Stream:
         return None
 
     async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[bytes]:
-        """Yield the messages as server-sent events, with ids for resuming; with `primed`, an empty one first."""
+        """Yield the messages as server-sent events, with ids for resuming. With `primed`, begin with an empty event."""
         self.is_read = True
         try:
             if primed:
@@ -93,12 +93,12 @@ class Stream:
 
 
 def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> StreamingResponse:
-    """Return a response that streams these events."""
+    """Return an HTTP response that streams server-sent events."""
     return StreamingResponse(events, media_type=EVENTS, headers={**HEADERS, **(headers or {})})
 
 
 class McpResponse(Response):
-    """The response to a request: one JSON document, or an event stream if notifications come before the answer."""
+    """The HTTP response to an MCP request: a JSON document, or an event stream if notifications precede the answer."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class McpResponse(Response):
                 self.task.cancel()
 
     async def _first(self, receive: Receive) -> Mapping[str, object] | None:
-        """Return the first message, or None if the stream or the connection ends before it."""
+        """Return the first message of the stream, or None if the stream or the connection ends without one."""
         disconnected = asyncio.create_task(_disconnected(receive))
         first = asyncio.create_task(self.stream.first())
         try:

@@ -1,7 +1,7 @@
 """The six MCP tools: their descriptions for a model, their arguments, and their calls into memory.
 
-Clients send the descriptions with every request, in the cached part of it, so they never change while mica runs and
-contain nothing that was learned.
+Clients send the descriptions to the model with every request, in the part that is cached. So the descriptions never
+change while mica runs, and they contain nothing that mica has learned.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool: its listing, and the function that runs it."""
+    """An MCP tool: its name, description and schemas for clients, and the function that runs it."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     writes: bool = False
 
     def listing(self) -> dict[str, object]:
-        """The entry of this tool in `tools/list`."""
+        """Return the entry of this tool in the answer to `tools/list`."""
         hints = {"destructiveHint": False} if self.writes else {"readOnlyHint": True}
         required = {"required": list(self.required)} if self.required else {}
         return {
@@ -70,7 +70,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def call(self, memory: Memory, arguments: object) -> ToolResult:
-        """Check the arguments and run the tool. Raises InvalidInput for wrong arguments, and what memory raises."""
+        """Check the arguments and run the tool. Raises InvalidInput for wrong arguments, and every error of memory."""
         for name in arguments if isinstance(arguments, dict) else ():
             self._check_name(str(name))
         try:
@@ -124,7 +124,7 @@ async def _brief(memory: Memory, arguments: BriefArguments) -> ToolResult:
 
 
 def describe_no_brief(brief: Brief) -> str:
-    """Return the text to send when a brief is empty: why it is, and the tokens that its shortest line needs."""
+    """Return a sentence for an agent whose brief is empty: nothing is known, or no line fits into the budget."""
     if brief.needed_tokens is None:
         return NOTHING
     return f"No line fits {plural(brief.budget_tokens, 'token')}; the shortest needs {brief.needed_tokens:,}."
@@ -143,7 +143,7 @@ class SearchArguments(msgspec.Struct):
 
 
 class _SearchHit(msgspec.Struct, frozen=True):
-    """A search hit in the form that the tool returns."""
+    """A search hit as the tool `search` returns it."""
 
     number: str
     text: str
@@ -184,7 +184,7 @@ async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
 
 
 async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_SearchHit]:
-    """Return the marks nearest to a moment, at most an hour away, in order of time."""
+    """Return the marks nearest to `at`, in order of time. None is more than an hour away."""
     events = await memory.events.query(EventQuery(names=(MARK,), since=at - AROUND, until=at + AROUND, limit=1_000))
     nearest = sorted(events, key=lambda event: abs(event.at - at))[:limit]
     return [

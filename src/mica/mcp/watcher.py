@@ -1,4 +1,4 @@
-"""Notifies listeners of changes in a space, with one follower of the log for all of them."""
+"""Notifies listeners of changes in a space. One task reads new events for all listeners."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NEW_SPACE_POLL_S = 2.0  # between checks whether the space exists yet
 
 
 class MemoryOwner(Protocol):
-    """Provides the memory that an MCP server works on.
+    """Provides the memory that an MCP server uses.
 
-    `is_known` is true if the space is known without asking the client for its project directories (roots). `has_space`
-    is true once the space is open.
+    `is_known` is true if the server need not ask the client for its project directories (roots) to find the space.
+    `has_space` is true once the space is open.
     """
 
     session: str | None  # of the client, if known
@@ -38,7 +38,7 @@ Listener = Callable[[ResourceChange | None], None]  # None: no further change wi
 
 
 class Watch:
-    """Follows the log of a space while there are listeners, and calls each of them for every change."""
+    """Reads new events of a space while there are listeners, and calls every listener for each change."""
 
     def __init__(self, home: MemoryOwner) -> None:
         self._home = home
@@ -48,7 +48,7 @@ class Watch:
         self._pending = ResourceChange()
 
     async def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for every change from now on. The returned function ends this."""
+        """Call `listener` for every change from now on. Returns a function that removes the listener again."""
         self._listeners.add(listener)
         if self._following is None or self._following.done():
             self._begun = asyncio.Event()
@@ -67,7 +67,7 @@ class Watch:
             self._following = None
 
     async def close(self) -> None:
-        """Stop following the log, and call every listener with None to say that no more changes follow."""
+        """Stop reading events, and call every listener with None, which says that no more changes follow."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()

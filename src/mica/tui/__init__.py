@@ -1,1 +1,1 @@
-"""The terminal dashboard, in Textual: an extra, imported only when it is opened."""
+"""The dashboard in a terminal. It needs Textual, an optional dependency, and is imported only when it is opened."""

@@ -1,4 +1,4 @@
-"""The dashboard in a terminal: the hierarchy of crystals, recent ones, and the sources of each statement."""
+"""The dashboard in a terminal: the hierarchy of crystals, the recent crystals, and the sources of each statement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RESOLVED_MAX = 100  # events that are looked up for one detail
 
 
 class Confirm(ModalScreen[bool]):
-    """Shows the crystals that would be made, and asks for confirmation."""
+    """A dialog that shows the crystals that would be made, and asks for confirmation."""
 
     CSS = """
     Confirm { align: center middle; }
@@ -61,7 +61,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Dashboard(App[None]):
-    """One space on one screen, updated live. The only thing it writes is crystals that the user confirmed."""
+    """The dashboard of one space, updated live. It writes nothing except crystals that the user confirmed."""
 
     TITLE = "mica"
     ENABLE_COMMAND_PALETTE = False
@@ -136,7 +136,7 @@ class Dashboard(App[None]):
 
     @work(group="follow")
     async def _follow(self) -> None:
-        """Request a refresh after every relevant event, including those of other processes."""
+        """Request a refresh after every event that changes the dashboard, also if another process recorded it."""
         names = (MARK, CRYSTAL, RETRACTED, "event.purged")
         async for _ in self._memory.events.follow(EventQuery(names=names)):
             self._stale.set()
@@ -195,7 +195,7 @@ class Dashboard(App[None]):
         self._restore_cursor(tree.root)
 
     def _add(self, parent: TreeNode[Source], branch: Branch, *, opened: set[EventId] | None) -> None:
-        """Draw a crystal and the levels below it. At first every level above sessions is expanded."""
+        """Draw a crystal and the levels below it. The ids in `opened` are expanded; if None, all above sessions are."""
         crystal = branch.crystal
         is_open = crystal.level != "session" if opened is None else crystal.id in opened
         node = parent.add(contents.node_label(crystal), data=crystal, expand=is_open and bool(branch.below))

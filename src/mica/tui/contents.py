@@ -1,4 +1,4 @@
-"""The contents of the dashboard: values read from memory, and their texts. `mica.tui.app` draws them."""
+"""The contents of the terminal dashboard: values read from memory, formatted as texts. `mica.tui.app` draws them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = {"session": "cyan", "day": "green", "week": "yellow", "epoch": "magent
 
 
 class DashboardContents(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a space at one moment."""
+    """The part of a space that the dashboard shows, as it was at one moment."""
 
     crystals: tuple[Crystal, ...] = ()  # the current ones, by their end
     session: str | None = None  # the latest active session
@@ -30,7 +30,7 @@ class DashboardContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_contents(memory: Memory) -> DashboardContents:
-    """Read the current state of a space. Raises StoreError if the store is unavailable."""
+    """Read the current contents of the dashboard. Raises StoreError if the store is unavailable."""
     crystals = await memory.crystals.list(limit=CRYSTALS_MAX)
     sessions = await memory.events.open_sessions()
     session = sessions[-1].session if sessions else None
@@ -62,7 +62,7 @@ def _insight(crystal: Crystal) -> str:
 
 
 def recent_label(source: Crystal | Mark) -> Text:
-    """Format a crystal or a mark as one line of the list of recent crystals or search results."""
+    """Format a crystal or a mark as one line of a list: recent crystals, or the results of a search."""
     if isinstance(source, Mark):
         return node_label(source)
     return Text.assemble(
@@ -80,7 +80,7 @@ def status(contents: DashboardContents, *, level: str | None) -> str:
 
 
 def next_steps(contents: DashboardContents) -> str:
-    """Return advice for a space without crystals."""
+    """Return the text to show in a space without crystals: how to get some."""
     if contents.has_marks:
         return "No crystals yet. They are made from marks when a session ends; C makes them now."
     return (
@@ -92,7 +92,7 @@ def next_steps(contents: DashboardContents) -> str:
 
 
 def crystal_detail(crystal: Crystal, numbers: Mapping[EventId, str]) -> Text:
-    """Format the whole text of a crystal, with the numbers of the marks that each statement cites."""
+    """Format a whole crystal. Each statement ends with the numbers of the marks that it cites."""
     facts = (
         f"{format_time(crystal.start_at)} – {format_time(crystal.end_at)}, {plural(crystal.marks, 'mark')}, "
         f"{crystal.tokens} of {crystal.source_tokens} tokens, confidence {crystal.confidence:.2f}, "
@@ -116,7 +116,7 @@ def crystal_detail(crystal: Crystal, numbers: Mapping[EventId, str]) -> Text:
 
 
 def expanded_detail(crystal: Crystal, sources: Sequence[Mark] | Sequence[Crystal]) -> Text:
-    """Format the sources of a crystal, each as cited or with the reason why it is not."""
+    """Format the sources of a crystal. Each is shown as cited, or with the reason why it was left out."""
     cited = {mark for statement in crystal.statements for mark in statement.sources}
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     text = Text.assemble(("made from ", "bold"), f"{plural(len(crystal.sources), 'source')}\n")
@@ -150,7 +150,7 @@ def mark_detail(mark: Mark) -> Text:
 
 
 def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Event]) -> Text:
-    """Format the ancestors of an event, the event itself, and its descendants as an indented tree."""
+    """Format an indented tree of an event: its ancestors, the event itself, and its descendants."""
     root_depth = ancestors[-1].depth if ancestors else selected.depth
     text = Text.assemble(("tree of ", "bold"), (f"{selected.number}\n", "green"))
     above = [(event, "dim") for event in reversed(ancestors)]
