@@ -48,8 +48,8 @@ from mica.search.dates import parse_moment
 from mica.search.vectors import MarkVectors
 from mica.settings import Settings
 from mica.sources.answer import Collected
-from mica.sources.api import Sources, parse_concept
-from mica.sources.protocol import Concept, Fragment, Question, Source
+from mica.sources.api import Sources
+from mica.sources.protocol import Concept, Fragment, Question, Source, parse_concept
 from mica.store.priority import Priority
 from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex, TrailTable
 
@@ -60,7 +60,7 @@ LATEST_SHARE = 0.2  # of the deadline, for storing events emitted just before
 RankPast: TypeAlias = Callable[[EventLog, TrailTable, datetime], AbstractAsyncContextManager[RankFiles]]
 
 
-class BriefRequest(msgspec.Struct, frozen=True, kw_only=True):
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """The checked arguments of a brief."""
 
     query: str
@@ -186,7 +186,7 @@ class Briefs:
         deadline_s: float | None,
         is_compressed: bool,
         is_preview: bool,
-    ) -> BriefRequest:
+    ) -> _Request:
         defaults = self._settings.brief
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}; omit it to ask without one")
@@ -203,7 +203,7 @@ class Briefs:
             raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
         requested = [concept] if isinstance(concept, str | Concept) else concept
         concepts = [parse_concept(each) for each in (*defaults.concepts, *requested)]
-        return BriefRequest(
+        return _Request(
             query=query,
             concepts=tuple(dict.fromkeys(concepts)),
             budget_tokens=budget_tokens,
@@ -213,7 +213,7 @@ class Briefs:
             is_preview=is_preview,
         )
 
-    async def _brief_now(self, request: BriefRequest, now: datetime) -> Brief:
+    async def _brief_now(self, request: _Request, now: datetime) -> Brief:
         loop = asyncio.get_running_loop()
         began = loop.time()
         missing = await self._store_latest(request.deadline_s * LATEST_SHARE)
@@ -229,7 +229,7 @@ class Briefs:
         return request.compose(own.fragments, accounts, missing=missing | own.missing)
 
     async def _accounts(
-        self, request: BriefRequest, answers: Sequence[Collected], *, began: float, now: datetime
+        self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
         """Merge the `answers` of sources into one account per concept; record each, unless this is a preview."""
         accounts = []
@@ -242,7 +242,7 @@ class Briefs:
             accounts.append(ConceptAccount(concept=concept, collected=collected, coherent=coherent))
         return accounts
 
-    async def _brief_at(self, request: BriefRequest, at: datetime) -> Brief:
+    async def _brief_at(self, request: _Request, at: datetime) -> Brief:
         """Make the brief as it would have been at a past time."""
         await self._log.stored()
         accounts: list[ConceptAccount] | None = None  # None while briefs are switched off

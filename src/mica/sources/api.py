@@ -54,6 +54,7 @@ from mica.sources.protocol import (
     Question,
     Source,
     SparseSource,
+    parse_concept,
 )
 from mica.sources.registry import (
     TESTED,
@@ -438,11 +439,6 @@ class Sources:
         await self._fan_out.close()
         await self._changes.close()
         await self._replies.close()
-
-
-def parse_concept(concept: Concept | str) -> Concept:
-    """Return a concept; a text is parsed. Raises InvalidInput if the text is not the name of a concept."""
-    return concept if isinstance(concept, Concept) else Concept.parse(concept)
 
 
 @remember_texts(1_024)

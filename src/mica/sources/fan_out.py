@@ -8,7 +8,6 @@ next one. For a task, nothing is cached or shared, and all calls end with the de
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, suppress
@@ -25,11 +24,14 @@ from mica.sources.protocol import (
     FRAGMENTS_MAX,
     IN_PART,
     Concept,
+    LimitedSource,
     Partial,
     Question,
     QuickSource,
     Source,
     SourceDeclaration,
+    SparseSource,
+    VersionedSource,
 )
 from mica.sources.replies import CachedReply, Replies
 from mica.sources.threads import Pool
@@ -115,7 +117,9 @@ class FanOut:
         self._clock = clock
         self._sources: dict[str, Source] = {}  # for questions about concepts
         self._task_sources: dict[str, Source] = {}  # another name space: a user's source may be called "files"
-        self._versions: dict[str, Callable[[Concept], Awaitable[str]]] = {}  # of sources that can name their version
+        self._versions: dict[str, Callable[[Concept], Awaitable[str]]] = {}
+        self._sparse: dict[str, SparseSource] = {}
+        self._prompt: set[str] = set()  # sources whose own time limit is so short that they need no other
         self._breakers: dict[str, SourceBreaker] = {}
         self._flights: dict[tuple[str, Concept], Flight] = {}  # the latest call to each source about each concept
         self._flying: set[Flight] = set()  # all shared calls that are running
@@ -143,9 +147,10 @@ class FanOut:
             for key in [key for key in self._flights if key[0] == name]:
                 del self._flights[key]  # its waiters still get the answer
         self._sources = current
-        self._versions = {
-            name: version_of for name, each in current.items() if (version_of := getattr(each, "version_of", None))
-        }
+        self._versions = {name: each.version_of for name, each in current.items() if isinstance(each, VersionedSource)}
+        self._sparse = {name: each for name, each in current.items() if isinstance(each, SparseSource)}
+        limited = {name: each.limit_s for name, each in current.items() if isinstance(each, LimitedSource)}
+        self._prompt = {name for name, limit_s in limited.items() if limit_s <= PATIENCE_S}
         for name in self._sources.keys() - self._breakers.keys():  # the breakers of others stay: calls may be under way
             self._breakers[name] = SourceBreaker(time.monotonic)
         self._replies.know(source.declared for source in self._sources.values())
@@ -164,7 +169,7 @@ class FanOut:
         used = in_use if sources is None else {each.declared.name: each for each in sources}
         if question.concept is not None:
             self._changes.hear_own()  # a source that was empty may have something now
-        wanted = _wanted(used, question)
+        wanted = self._wanted(used, question)
         missing: dict[str, str] = {}
         if question.concept is None:
             begun = Begun({}, {name: self._call(used[name], question) for name in wanted}, {})
@@ -207,7 +212,9 @@ class FanOut:
         fresh = await self._current_replies(
             wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing
         )
-        wanted |= _wanted(sources, question)  # another process may have recorded something for a source that was empty
+        wanted |= self._wanted(
+            sources, question
+        )  # another process may have recorded something for a source that was empty
         flights: dict[str, Flight] = {}
         refused: dict[str, str] = {}
         for name, declared in wanted.items():
@@ -328,6 +335,17 @@ class FanOut:
             return str(error)
         return None
 
+    def _wanted(self, sources: Mapping[str, Source], question: Question) -> dict[str, SourceDeclaration]:
+        """Return the declarations of the sources to ask. Sources that are known to be empty are left out."""
+        empty = (
+            () if question.concept is None else {name for name, each in self._sparse.items() if each.are_any is False}
+        )
+        return {
+            name: source.declared
+            for name, source in sources.items()
+            if name not in empty and source.declared.answers(question)
+        }
+
     async def _wait(
         self,
         flights: Mapping[str, Flight],
@@ -432,7 +450,7 @@ class FanOut:
         generation = self._purges.generation
         version_of = self._versions.get(name)
         try:
-            async with flight.limited() if version_of or _may_be_late(source) else UNLIMITED:
+            async with UNLIMITED if name in self._prompt and version_of is None else flight.limited():
                 version = (
                     "" if version_of is None else await version_of(concept)
                 )  # first: a change during the call counts
@@ -492,21 +510,6 @@ class FanOut:
 
 def _describe_gap(answer: CachedReply | Answer) -> str:
     return f"{IN_PART}{answer.missing}" if answer.fragments else answer.missing
-
-
-def _wanted(sources: Mapping[str, Source], question: Question) -> dict[str, SourceDeclaration]:
-    """Return the declarations of the sources to ask. Sources that are known to be empty are left out."""
-    return {
-        name: source.declared
-        for name, source in sources.items()
-        if source.declared.answers(question)
-        and (question.concept is None or getattr(source, "are_any", None) is not False)
-    }
-
-
-def _may_be_late(source: Source) -> bool:
-    """Return True if a call may take longer than PATIENCE_S: the source has no time limit, or a longer one."""
-    return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
 
 
 def _result(look: asyncio.Future[str]) -> str | None:

@@ -95,6 +95,11 @@ class Concept(msgspec.Struct, frozen=True):
         return f"{self.domain}:{self.type}:{self.id}"
 
 
+def parse_concept(concept: Concept | str) -> Concept:
+    """Return the concept, parsed if it is a text. Raises InvalidInput if the text is not the name of a concept."""
+    return concept if isinstance(concept, Concept) else Concept.parse(concept)
+
+
 def covers(pattern: str, concept: Concept) -> bool:
     """Return True if a pattern such as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` matches a concept.
 
@@ -334,6 +339,23 @@ class QuickSource(Protocol):
 
     def quick(self, question: Question) -> Sequence[Fragment]:
         """Return a preliminary answer at once. It is used if the full answer is late."""
+
+
+@runtime_checkable
+class VersionedSource(Protocol):
+    """A source that knows, without reading all of its data, whether its answer may have changed."""
+
+    async def version_of(self, concept: Concept) -> str:
+        """Return a text that differs after each change of what the source states about a concept."""
+
+
+@runtime_checkable
+class LimitedSource(Protocol):
+    """A source that ends its own calls after a time limit."""
+
+    @property
+    def limit_s(self) -> float:
+        """The time limit of one call, in seconds."""
 
 
 @runtime_checkable
