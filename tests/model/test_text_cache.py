@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mica
 from mica import redact, words
+from mica.events.emitter import known_names
 from mica.model import event
 from mica.model.text_cache import forget_texts, remember_texts
 
@@ -68,6 +69,19 @@ async def test_a_purge_empties_the_names_that_contexts_share() -> None:
 
     assert "erika.mustermann" not in event._known_values
     assert not event._known_labels
+
+
+async def test_a_purge_empties_the_names_of_events_that_were_checked() -> None:
+    """keeps: U-08. A name may be as private as the data: `erika-mustermann.hired`."""
+    async with mica.open(":memory:") as memory:
+        recorded = memory.emit("erika-mustermann.hired", {})
+        memory.sources._replies.is_wanted("erika-mustermann.hired")
+        assert "erika-mustermann.hired" in known_names
+
+        await memory.purge(ids=[recorded.id])
+
+        assert "erika-mustermann.hired" not in known_names
+        assert "erika-mustermann.hired" not in memory.sources._replies._names
 
 
 def test_no_other_module_has_a_bounded_cache() -> None:

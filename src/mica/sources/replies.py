@@ -183,6 +183,7 @@ class Replies:
         self._cached.clear()
         self._unsaved.clear()
         self._notes.clear()
+        self._names.clear()
         self._characters = 0
         if self.changes is not None:
             self.changes.tick += 1
