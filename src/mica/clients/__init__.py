@@ -1,1 +1,1 @@
-"""Support for coding agents (clients): a package for each, and what all share (importer, hooks, installer)."""
+"""Support for coding agents, called clients: one package per agent, and the importer, hooks and installer."""

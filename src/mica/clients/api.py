@@ -61,7 +61,7 @@ class Clients:
         `root` is the folder that stored file paths are relative to: one folder for all transcripts, or a mapping from
         transcript to folder. None means the first folder that the session worked in. A transcript that cannot be
         read is listed in the result, and the others are imported. The last turn of a session that may still be running
-        is completed by an import at least half an hour after the transcript's last change.
+        is imported completely only when the transcript has not changed for half an hour.
         """
         await self._log.stored()
         return await self._importer.transcripts(paths, root=root, on_progress=on_progress)
@@ -78,9 +78,9 @@ class Clients:
         return await self._importer.append_new(events)
 
     async def ingest(self) -> Ingested:
-        """Store the lines that hooks have written as events, and write the texts that hooks show next.
+        """Turn the lines that hooks have written into stored events, and write the texts that hooks show next.
 
-        Every read of the space also stores these lines, but does not write the texts. Raises InvalidInput if the space
+        Every read of the space also stores such lines, but does not write the texts. Raises InvalidInput if the space
         has no hooks.
         """
         if self._ingester is None or self.spools is None:
@@ -91,6 +91,6 @@ class Clients:
         return done
 
     async def collect(self) -> None:
-        """Store the lines that hooks have written as events. The texts that hooks show next are not written."""
+        """Turn the lines that hooks have written into stored events, without writing the texts that hooks show next."""
         if self._ingester is not None:
             await self._ingester.ingest()

@@ -119,7 +119,7 @@ class EventBuilder:
         return f"{kind}:{name}" if self.has_unique_names else f"{kind}:{self.session}:{name}"
 
     def nth(self, value: object) -> str:
-        """Return a name for a value without one: its hash, and how often the value has occurred in the session."""
+        """Return a name for a value that has none: its hash, and how often the value has occurred in the session."""
         name = digest(value)
         self._met[f"{self.session}:{name}"] += 1
         return f"{name}:{self._met[f'{self.session}:{name}']}"
@@ -227,7 +227,7 @@ class EventBuilder:
         self.answer = held
 
     def hold_closing(self, name: str, text: str) -> None:
-        """Hold back the mark of the last words so far in this turn. Later words of the turn replace them."""
+        """Hold back the mark of the agent's latest words, which are replaced if the agent says more in this turn."""
         self.closing = self._hold(self.key("closing", name), {"tags": ["closing"]}, text=text)
 
     def closing_name(self, text: str) -> str:
@@ -241,7 +241,7 @@ class EventBuilder:
         return _PendingEvent(key, text, fields, self.at, self.context, self.parent)
 
     def release(self) -> None:
-        """Make the events that are held back, because the turn has ended."""
+        """Make the events that were held back until the end of the turn."""
         self.release_answer()
         self.release_closing()
 
@@ -287,7 +287,7 @@ class EventBuilder:
     ) -> Ref:
         """Make the event with this key and return a reference to it. An event with the same key is made only once.
 
-        If the event is not valid, it is not made but counted in the tally; the reference is returned as well.
+        An event that is not valid is not made, but counted in the tally. Its reference is returned all the same.
         """
         sequence = sequence_named(key)
         identifier = event_id(self.writer, sequence)

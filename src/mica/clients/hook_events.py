@@ -1,7 +1,7 @@
 """Turns the lines that `mica-hook` wrote to a spool file into events, for every client.
 
-Events get the same names as from transcripts. So a call becomes one event, even if a hook and a transcript or two hooks
-report it. Fields that are missing or of another type are left out, and hook events of unknown types are counted.
+Events get the same names as from transcripts. So a call becomes one event, even if a hook and a transcript, or two
+hooks, report it. Fields that are missing or of another type are left out, and hook events of unknown types are counted.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class HookReader:
         return builder.made
 
     def state(self) -> SessionState:
-        """Return what the next ingest needs to know about the session."""
+        """Return what the next ingest (the import of spooled lines) needs to know about the session."""
         state = self._state
         for builder in self._builders.values():
             state.lengths = dict(list(builder.files.lengths().items())[-REMEMBERED_MAX:])
@@ -158,8 +158,8 @@ class HookReader:
     def _offer(self, builder: EventBuilder, line: SpoolLine, offered: Mapping[str, object]) -> None:
         """Record what a hook showed to the agent: file suggestions or a brief.
 
-        The agents of held-out sessions are shown nothing, to measure the effect; the record has `held_out` then. Its
-        origin is `recalled`, so it is never evidence.
+        In a held-out session the agent is shown nothing, so that the effect can be measured. The record then has the
+        field `held_out`. The origin of the record is `recalled`, so it is never evidence.
         """
         is_held_out = offered.get("held_out") is True
         fields: dict[str, object] = {"receipt": _text(offered, "receipt")} | ({"held_out": True} if is_held_out else {})
@@ -197,7 +197,7 @@ class HookReader:
         builder.call(name, client.drafts(call, builder.files, builder.tally))
 
     def _nth(self, payload: Mapping[str, object], value: object) -> str:
-        """Return a name for a prompt or call that has no name of the client, as `EventBuilder.nth` does.
+        """Return a name for a prompt or call to which the client gave no name, as `EventBuilder.nth` does.
 
         Occurrences are counted separately for the client's own hooks and for a plugin's hooks. If a client runs both,
         each call is reported twice, and both reports get the same name.
@@ -226,7 +226,7 @@ def _prompt_of(client: Client, event: str, payload: Mapping[str, object]) -> Pro
 
 
 def _is_failure(result: object) -> bool:
-    """Return True if the result of a tool call says that the call failed. Some clients have no other sign of it."""
+    """Return True if the result of a tool call says that the call failed. Some clients report failures only there."""
     if not isinstance(result, Mapping):
         return False
     return _text(result, "resultType", "result_type") not in (None, "success") or result.get("error") is not None

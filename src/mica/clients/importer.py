@@ -129,7 +129,7 @@ class Importer:
         return unread
 
     def _state(self, path: Path, places: Mapping[TranscriptFile, TranscriptOffset]) -> ImportState:
-        """Return which part of a transcript is not imported yet. Raises OSError if the file cannot be read."""
+        """Return how far a transcript is imported. Raises OSError if the file cannot be read."""
         reader = reader_of(path)
         extent = reader.extent(path)
         known = places.get(TranscriptFile(str(path), extent.fingerprint))
@@ -181,8 +181,8 @@ class Importer:
 async def split_storable(log: EventLog, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
     """Split events into those to store and those that cannot be stored, with the reasons by id.
 
-    Events whose id is stored already are in neither group. Their content may differ, because a hook or an older mica
-    made them.
+    Events whose id is stored already are in neither group. The stored event may have other content, because a hook or
+    an older version of mica made it.
     """
     fresh: dict[EventId, Event] = {}
     refused: dict[EventId, str] = {}
@@ -210,7 +210,7 @@ class TranscriptFile(msgspec.Struct, frozen=True):
 
 
 class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of how far a transcript was imported: `bytes` is a place as `Reader` defines it."""
+    """How far a transcript was imported, recorded in the log. `bytes` is a place in the sense of `Reader`."""
 
     transcript: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
@@ -219,7 +219,7 @@ class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportState(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a transcript is not imported yet: what lies after the place `start`."""
+    """How far a transcript is imported: up to the place `start`, as `Reader` defines places."""
 
     reader: Reader
     extent: Extent
@@ -229,12 +229,12 @@ class ImportState(msgspec.Struct, frozen=True, kw_only=True):
     is_read: bool  # nothing is new
 
     def share(self, place: int, size_bytes: int) -> int:
-        """Return how many bytes are done when the import has reached `place`, as a part of `size_bytes`."""
+        """Return how many of a transcript's `size_bytes` are done when the import has reached `place`."""
         return min(size_bytes, size_bytes * place // self.extent.end) if self.extent.end else size_bytes
 
 
 class TranscriptChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to a few thousand events of a transcript, and the place that the import reaches with them."""
+    """Up to a few thousand events of a transcript, and the place up to which the transcript was read for them."""
 
     place: int
     events: list[Event]
@@ -250,7 +250,7 @@ def _rooted(
 
 
 def _is_torn(path: Path, state: ImportState) -> bool:
-    """Return True if only an unfinished line is new in the file. An import would not read this line."""
+    """Return True if the only new part of the file is an unfinished line, which an import would not read."""
     if path.suffix != ".jsonl" or state.start >= state.extent.end or state.is_due:
         return False
     with path.open("rb") as file:
@@ -266,7 +266,7 @@ def _is_torn(path: Path, state: ImportState) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Return the size of a transcript in bytes, for the progress; 0 if it cannot be read."""
+    """Return the size of a transcript in bytes, to report progress; 0 if it cannot be read."""
     try:
         return reader_of(path).extent(path).size_bytes
     except OSError:

@@ -1,4 +1,4 @@
-"""Stores the lines that hooks wrote to the spool files of a space as events."""
+"""Turns the lines that hooks wrote to the spool files of a space into stored events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ingested(msgspec.Struct, kw_only=True):
 
 
 class Ingester:
-    """Stores the spooled lines of one space as events."""
+    """Turns the lines in the spool files of one space into stored events."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What `mica install` writes for a coding agent: files and settings entries, and the machine they are made for."""
+"""Describes the files and settings entries that `mica install` writes for a coding agent on a given machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UserHome(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
 
     def folder(self, variable: str, *default: str) -> Path:
-        """Return the folder that an environment variable names; if it is not set, `default` inside the home folder."""
+        """Return the folder in an environment variable; if it is not set, `default` inside the home folder."""
         value = self.environment.get(variable)
         return Path(value) if value else self.path.joinpath(*default)
 

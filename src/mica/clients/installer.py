@@ -1,7 +1,7 @@
 """Connects mica to coding agents and disconnects it again. Changes are planned first, shown, and then written.
 
-Two kinds of files are involved. Files that mica creates are updated and removed by mica; one that was edited by hand is
-left unchanged and reported. In settings files of the user, mica adds entries. Uninstalling restores such a file byte
+Two kinds of files are involved. mica updates and removes files that it created; if such a file was edited by hand, it
+is left unchanged and reported. In settings files of the user, mica adds entries. Uninstalling restores such a file byte
 for byte if it was not changed after mica wrote it; otherwise only mica's entries are removed. A record in mica's data
 folder lists everything that was written.
 """
@@ -40,7 +40,7 @@ main()
 
 
 class WrittenEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A settings entry that mica wrote. `known` is how many of its nested keys existed before, from the outermost."""
+    """A settings entry that mica wrote. `known` is how many of its nested keys, outermost first, existed before."""
 
     entry: ConfigEntry
     known: int

@@ -26,8 +26,8 @@ class Excerpt(msgspec.Struct, frozen=True):
 def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Excerpt:
     """Build an excerpt from the line counts that Claude Code and Gemini CLI report.
 
-    If a file ends with a line end, they count one more, empty line; it is subtracted. If the excerpt does not reach the
-    end of the file, it is assumed that the file ends with a line end, as most files do.
+    For a file that ends with a line break, these clients count an empty line after it, which is subtracted here. If the
+    excerpt does not reach the end of the file, the file is assumed to end with a line break, as most files do.
     """
     if not text:
         return Excerpt(total=max(0, total - 1), text=text)
@@ -42,7 +42,7 @@ def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Exc
 def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
     """Build an excerpt from lines that begin with their numbers (`10<tab>text`); None if the first line has none.
 
-    `limit` is the number of lines that was requested. Fewer lines, with an empty last one, mean that the file ends
+    `limit` is the number of lines that was requested. If there are fewer and the last one is empty, the file ends
     there.
     """
     found: list[str] = []
@@ -89,7 +89,7 @@ def count_lines(text: str) -> int:
 def relative_path(path: str, *, root: str | None, cwd: str | None) -> str:
     """Return a path relative to `root` if it is inside `root`, else absolute; always with forward slashes.
 
-    A path in `~` is only normalized, and so is a relative path if `cwd` and `root` are None.
+    A path that begins with `~`, and a relative path if `cwd` and `root` are None, are only normalized.
     """
     path, root, cwd = with_slashes(path), root and with_slashes(root), cwd and with_slashes(cwd)
     if not path.startswith(("/", "~")) and not _DRIVE.match(path):

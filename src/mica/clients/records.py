@@ -101,7 +101,7 @@ class Shape(Generic[T]):
             return self._fit_encoded(bytes(encoded), tally)
 
     def fit(self, value: object, tally: ImportTally) -> T | None:
-        """Convert a value that JSON was decoded to, with the same tolerance as `read`; None if it has another type."""
+        """Convert a value decoded from JSON, with the same tolerance as `read`; None if it has another type."""
         try:
             fitted = _fit_one(_clean(value), self._info, tally)
         except RecursionError:

@@ -1,7 +1,7 @@
 """The files that `mica-hook` and mica share, in a folder next to the file of a space.
 
-They are: the spool (lines that hooks have written, in a file for each session), the answers that hooks print, records
-of failures, and two switches.
+The files are the spool (lines that hooks have written, in a file for each session), the answers that hooks print,
+records of failures, and two switches.
 
 A hook appends whole lines to the spool and never waits for a lock. An ingest, which turns these lines into events,
 holds one lock for all spools of a space. For each session it writes how far it has read to a cursor file, after the
@@ -125,7 +125,7 @@ class Spools:
         self._sizes_read: dict[str, int] = {}  # sizes of files that were read completely
 
     def waiting(self) -> dict[str, list[Path]]:
-        """Return the spool files of each session, in reading order. Takes one listing of a directory."""
+        """Return the spool files of each session, in the order in which they must be read."""
         found: dict[str, list[Path]] = {}
         try:
             names = sorted(os.listdir(self._spool))  # noqa: PTH208 - every read looks
@@ -183,7 +183,7 @@ class Spools:
     # -- Reading
 
     def cursor(self, session: str) -> Cursor:
-        """Return the cursor of a session; empty if there is none or it is damaged. The session is then read again."""
+        """Return the cursor of a session. A missing or damaged one is empty, so that the session is read again."""
         try:
             return msgspec.json.decode((self._spool / f"{session}{CURSOR}").read_bytes(), type=Cursor)
         except (OSError, ValueError):
@@ -206,7 +206,7 @@ class Spools:
         return offset if offset and fingerprint == _fingerprint(file) else 0
 
     def save_cursor(self, session: str, cursor: Cursor, file: Path, end: int) -> None:
-        """Save, atomically, that the events of everything in `file` up to the byte offset `end` are stored."""
+        """Atomically record that everything in `file` up to the byte offset `end` is stored as events."""
         cursor.files[file.name] = (_fingerprint(file), end)
         path = self._spool / f"{session}{CURSOR}"
         new = path.with_suffix(".new")
@@ -307,7 +307,7 @@ class Spools:
 
 
 def command_file(home: Path) -> Path:
-    """Return the path of the file that holds the command with which hooks start an ingest."""
+    """Return the path of the file with the command that hooks run to start an ingest."""
     return home / hook.COMMAND.decode()
 
 
@@ -318,7 +318,7 @@ def is_registered(home: Path) -> bool:
 
 
 def register_command(home: Path) -> None:
-    """Write the command with which hooks start an ingest by this installation of mica. Errors are ignored."""
+    """Write the command that lets hooks start an ingest with this installation of mica. Errors are ignored."""
     with suppress(OSError):
         if not is_registered(home):
             home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """Builds the events of tool calls. They have the same names for all clients: `file.*`, `shell.run`, `tool.*`.
 
-Each client's `tools.drafts(call, files, tally)` returns the drafts of a call's events, built with the functions here:
-one for each file access, in order. For a shell command, the command comes first, and its commits come last. A call that
+Each client's `tools.drafts(call, files, tally)` returns the drafts of a call's events, built with the functions here.
+There is one draft for each file access, in order. For a shell command, the draft of the command comes first, and those
+of its commits come last. A call that
 accessed no file results in `tool.run` or `tool.failed`. A `ClientCall` can come from a transcript or from a hook; both
 result in the same events.
 """
@@ -68,7 +69,7 @@ class FileNames:
         return relative_path(path.replace("\0", "�"), root=self.root, cwd=cwd)
 
     def absolute(self, folder: str, cwd: str | None) -> str:
-        """Return the absolute path of a folder that a tool call names."""
+        """Return the absolute path of a folder in a tool call's arguments."""
         return relative_path(folder.replace("\0", "�"), root=None, cwd=cwd or self.root)
 
     def length(self, name: str) -> int | None:
@@ -128,7 +129,7 @@ def failure(call: ClientCall, text: str) -> EventDraft:
 
 
 def failed_read(call: ClientCall, path: str, files: FileNames, text: str) -> EventDraft:
-    """Return the draft of a failed read. It names the file, because the agent looked for it."""
+    """Return the draft of a failed read. The draft has the path of the file, because the agent looked for it."""
     error = verbatim(text, limit=ERROR_CHARACTERS_MAX)
     return touch(call, "file.read", files.name(path, call.cwd), hashed=True, text=error, error=True)
 

@@ -1,1 +1,1 @@
-"""Crystals: digests of marks, level upon level, and teachings."""
+"""Crystals (summaries of marks, and of crystals of the level below) and teachings (crystals that were promoted)."""

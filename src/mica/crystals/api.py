@@ -103,11 +103,11 @@ class Crystals:
     ) -> MadeCrystals:
         """Crystallize everything up to a level, even periods that are not over; returns the new crystals.
 
-        They are sorted by level, lowest first. The attribute `waiting` of the result names the periods that got no
-        crystal, and why. `session` limits this to one session; `tree` makes one crystal of an event and its
-        descendants; `label` names an epoch. An existing crystal is replaced by a new revision only if it has later
-        marks. A dry run records nothing and makes only the lowest level. Raises ModelError if a model is configured and
-        fails; mica does not then use the digest without a model.
+        The new crystals are sorted by level, lowest first. The attribute `waiting` of the result lists the periods that
+        got no crystal, with the reasons. `session` limits the call to one session. `tree` makes one crystal of an event
+        and its descendants. `label` is the name of a new epoch or tree. An existing crystal is replaced only if its
+        period has got new marks. A dry run records nothing and makes only the lowest level. Raises ModelError if a
+        configured model fails; mica does not fall back to a digest without a model.
         """
         if level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
@@ -141,7 +141,10 @@ class Crystals:
         return list((await self._make(scope)).crystals)
 
     async def close_due(self) -> int:
-        """Do the same as `make_due`, as a scheduled job with an empty context. Returns the number of new crystals."""
+        """Do what `make_due` does, but record the crystals with an empty context. Returns the number of new crystals.
+
+        The scheduler calls this method.
+        """
         scope = CrystalScope(digest=await self._digester())
         return len((await self._crystallizer.make(scope, context=EMPTY)).crystals)
 
@@ -152,8 +155,8 @@ class Crystals:
     async def remake(self, removed: RemovedCrystals) -> Crystallized:
         """Make again the crystals that a purge removed and those that lost a source; make no other crystals.
 
-        If `auto` is off in the settings, nothing is made. A failure is not raised: the result lists each crystal as
-        waiting, with the error as the reason.
+        Makes nothing if the setting `auto` is off. An error is not raised: the result then lists each removed crystal
+        as waiting, with the error as the reason.
         """
         if not self._settings.auto:
             return Crystallized(
@@ -180,8 +183,9 @@ class Crystals:
     ) -> Crystal:
         """Record a crystal that an agent wrote: statements, each with the marks it cites.
 
-        It supersedes a live crystal of the same period. If `period` is omitted, it is a crystal of the current session
-        and covers all marks of that session that no other crystal covers. Raises LawBroken or InvalidInput.
+        The new crystal supersedes the live crystal of the same period, if there is one. If `period` is omitted, the new
+        crystal is for the current session and covers all marks of the session that no crystal of another period covers.
+        Raises InvalidInput for an impossible argument, and LawBroken if the crystal breaks one of the five laws.
         """
         check_several("sources", sources)
         check_several("topics", topics)
@@ -313,14 +317,14 @@ class Crystals:
         """Return the teachings in force, oldest first; `with_ended` adds those that ended, with the reason.
 
         A teaching ends when it is withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal
-        is superseded, the teaching stays in force and names the successor. If a mark that it cites is purged, it is
-        removed.
+        is superseded, the teaching stays in force and refers to the successor. A purge of a cited mark also removes the
+        teaching.
         """
         await self._log.stored()
         return await self._teachings.teachings(with_ended=with_ended)
 
     async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
-        """Promote a crystal to a teaching; if it already is one, return that teaching.
+        """Promote a crystal to a teaching and return the teaching; a crystal that is one already stays as it is.
 
         `by` is the person or agent who promotes it, by default the agent or user of the current context. Raises
         InvalidInput if the event is not a crystal, or the crystal was superseded or retracted.

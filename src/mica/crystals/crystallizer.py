@@ -74,9 +74,10 @@ COUNTED_MAX = 20_000  # marks beneath the sources of a crystal, up to which thei
 
 
 def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: Pause = never_pause) -> Digester:
-    """Return a digester that needs no model. It weighs words by their use in the sources and in all marks beneath them.
+    """Return a digester that quotes sentences of the sources and needs no model.
 
-    It works in a thread and pauses while a query runs.
+    It chooses sentences by how often their words occur in all marks beneath the sources. It works in a thread and
+    pauses while a query runs.
     """
 
     async def digest(
@@ -95,7 +96,7 @@ def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: 
 
 
 def by_model(llm: LLM, *, tier: Tier, agent: str | None = None) -> Digester:
-    """Return a digester that calls a model and checks its statements against the sources. A failed call is raised."""
+    """Return a digester that calls a model and checks its statements against the sources. It may raise ModelError."""
 
     async def digest(
         sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
@@ -137,10 +138,10 @@ class Crystallizer:
         self._extractive = extractive(give_way, pause)
 
     async def make(self, request: CrystalScope, *, context: Context) -> Crystallized:
-        """Make the requested crystals that are due, lowest level first; the result also names the periods that wait.
+        """Make the requested crystals that are due, lowest level first; the result also lists the periods that wait.
 
-        A period that another process crystallizes at the same time is skipped. If one period fails, the others are
-        still made; its error is raised only if no crystal was made. A StoreError is raised at once.
+        A period that another process crystallizes at the same time is listed as waiting, and so is a period that fails.
+        The first failure is raised only if no crystal was made. A StoreError is raised at once.
         """
         if request.tree is not None:
             return await self._make_tree(request.tree, request, context)
@@ -188,7 +189,7 @@ class Crystallizer:
         return Crystallized(crystals=tuple(made), waiting=tuple(waiting))
 
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
-        """Return the period and sources of every retracted crystal. A crystal with the same two is not made again."""
+        """Return the period and sources of every retracted crystal. The same sources are not crystallized again."""
         retractions = await self._log.query(EventQuery(names=(RETRACTED,), limit=None))
         events = await self._log.get_many([retraction_target(each) for each in retractions])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
@@ -205,7 +206,10 @@ class Crystallizer:
         label: str | None,
         context: Context,
     ) -> Crystal:
-        """Record a crystal that an agent wrote. Raises LawBroken or InvalidInput."""
+        """Record a crystal that an agent wrote.
+
+        Raises InvalidInput for an impossible argument, and LawBroken if the crystal breaks one of the five laws.
+        """
         check_period(level, period)
         if not 0 <= confidence <= 1:
             raise InvalidInput(f"a confidence of {confidence!r} is not possible; give a number from 0 to 1")
@@ -256,7 +260,7 @@ class Crystallizer:
         return await self._record(draft, context)
 
     async def of_session(self, session: str) -> tuple[str, list[EventId]]:
-        """Return a session's period and the marks for its crystal: those already covered and those not yet covered."""
+        """Return the period of a session, and the ids of its live marks that no crystal of another period covers."""
         period = periods.session_period(session)
         before = await self._crystals.query(CrystalQuery(period=period))
         covered = await self._log.get_many([each for crystal in before for each in crystal.sources])
@@ -266,7 +270,10 @@ class Crystallizer:
     # -- Due periods --------------------------------------------------------------------------------------------
 
     async def _due(self, level: Level, request: CrystalScope, spent: Collection[EventId]) -> list[Due]:
-        """Return the periods of a level that can be crystallized now, and those that must wait."""
+        """Return the periods of a level that can be crystallized now, and those that must wait.
+
+        `spent` are the sources that turned out to be too short for a crystal.
+        """
         now = self._clock()
         if level == "session":
             return [*await self._due_sessions(request, now=now), *await self._surviving_trees(request)]
@@ -337,10 +344,10 @@ class Crystallizer:
         return due_periods
 
     async def _last_activity(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
-        """Return the time of the latest event since `since`, for the sessions in `latest` that look idle.
+        """Return the time of the last event of each session that has events, but no mark, after `since`.
 
-        A session looks idle if its time in `latest` is not after `since`. Each session is read separately, because half
-        an hour may hold a million events.
+        `latest` maps each session to the time of its last mark. The sessions are read one by one, because half an hour
+        may hold a million events.
         """
         last_at: dict[str, datetime] = {}
         if not await self._log.query(EventQuery(since=since, limit=1)):
@@ -404,7 +411,7 @@ class Crystallizer:
         return {crystal.id: crystal for crystal in live if crystal.id in ids}
 
     async def _homes(self, weeks: Collection[Crystal], epochs: Iterable[Crystal]) -> dict[str, str]:
-        """Map the weeks that `epochs` cover to the covering epoch, both by period; {} if `weeks` is empty."""
+        """Map the period of each week that `epochs` cover to the period of its epoch; {} if `weeks` is empty."""
         if not weeks:
             return {}
         homes: dict[str, str] = {}
@@ -422,7 +429,7 @@ class Crystallizer:
         return await live_marks(self._texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """Return each purged epoch in `survivors` as a period without sources, so that it ends.
+        """Return each purged epoch in `survivors` as a due period without sources, which gets no crystal any more.
 
         If a week of the epoch may still get a new crystal, the epoch is returned as waiting instead.
         """
@@ -446,7 +453,7 @@ class Crystallizer:
     # -- Making -------------------------------------------------------------------------------------------------
 
     async def _surviving_trees(self, request: CrystalScope) -> list[Due]:
-        """Return purged tree crystals as periods to be made again from the marks that remain."""
+        """Return the purged crystals of causal trees as due periods, to be made again from the marks that remain."""
         if request.session is not None or request.since is not None:
             return []
         due: list[Due] = []
@@ -537,7 +544,7 @@ class Crystallizer:
     ) -> CrystalDraft | None:
         """If an agent wrote the crystal to be replaced, return a draft of its statements plus a digest of new sources.
 
-        Returns None if no agent did, or if its statements cannot be used.
+        Returns None if no agent wrote the crystal, or if its statements cannot be used.
         """
         written = [each for each in due_period.supersedes if each.method.startswith(COMMITTED)]
         if not written:
@@ -557,7 +564,7 @@ class Crystallizer:
         return continue_draft(due_period, made_of, written, added, method="+".join(filter(None, methods)))
 
     async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
-        """Return all marks beneath the crystals in `sources`; none if there are more than COUNTED_MAX."""
+        """Return all marks beneath the crystals in `sources`; an empty list if there are more than COUNTED_MAX."""
         crystals = [source for source in sources if isinstance(source, Crystal)]
         if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
             return []
@@ -569,7 +576,7 @@ class Crystallizer:
         return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 
     async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
-        """Return the open marks in or beneath `sources`, without those that a mark fulfills."""
+        """Return the ids of tasks, questions and problems in or beneath `sources` that no other mark fulfills."""
         open_ids: list[EventId] = []
         for source in sources:
             if isinstance(source, Crystal):
@@ -606,7 +613,11 @@ class Crystallizer:
 
 
 def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
-    """Return True if a due period replaces a removed crystal: it has a source in `replaced`, or no sources at all."""
+    """Return True if `due` belongs to a removed crystal.
+
+    A waiting period does if the crystal had this period. A due period does if it has a source in `replaced` (sources
+    and successors of removed crystals), or no sources at all.
+    """
     if isinstance(due, Waiting):
         return due.period in removed.periods
     return not due.sources or not due.ids.isdisjoint(replaced)

@@ -213,7 +213,7 @@ class TextReader:
         ]
 
     def parts(self, lines: Iterable[Line]) -> list[Line]:
-        """Return the same lists, with long sentences split into clauses."""
+        """Return `lines` with long sentences split into clauses."""
         return [[part for sentence in line for part in self._parts(sentence)] for line in lines]
 
     def _parts(self, sentence: Sentence) -> Iterator[Sentence]:
@@ -226,9 +226,9 @@ class TextReader:
                 )
 
     def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
-        """Return the last clause of a sentence, once for each of its occurrences in `same`.
+        """Return the last clause of a long sentence, once for each occurrence of the sentence in `same`.
 
-        Returns an empty list if the clause is not readable by itself.
+        Returns an empty list if the sentence has one clause only, or if the clause is not readable by itself.
         """
         if not (text := tail(same[0].text)):
             return []
@@ -260,7 +260,10 @@ def _thoughts(sentences: Iterable[list[Sentence]], is_thought: Test) -> list[lis
 
 
 def _is_thought(sentence: Sentence, table: Table) -> bool:
-    """Return True if a sentence is readable by itself and says something."""
+    """Return True if a sentence is worth quoting: it is readable by itself and is neither announcement nor boilerplate.
+
+    Instructions and questions in a prompt are never worth quoting.
+    """
     text = sentence.text
     named = sum(not unit.isdigit() for unit in sentence.units)
     if "prompt" in sentence.kinds and (
@@ -313,7 +316,7 @@ def _cited(same: Iterable[Sentence], sources: Sequence[DigestSource]) -> tuple[E
 def _parts(statements: Sequence[Statement], requests: Collection[Statement]) -> tuple[tuple[Statement, ...], ...]:
     """Divide statements into insight, significance and principles.
 
-    Statements in `requests` always belong to the insight. If no statement would, all of them become the insight.
+    Statements in `requests` always belong to the insight. If the insight would be empty, all statements are put there.
     """
     parts: tuple[list[Statement], ...] = ([], [], [])
     for statement in statements:
@@ -336,7 +339,7 @@ def _dropped(
     fits: Test,
     had_room: Test,
 ) -> Iterator[Dropped]:
-    """Yield each source that is not cited, with the reason. If an id occurs several times, its first text decides.
+    """Yield each source that is not cited, with the reason. Of several sources with one id, the first decides.
 
     `fits` tests if a sentence alone fits the budget, `had_room` if it also fits beside the chosen sentences.
     """

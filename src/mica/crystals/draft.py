@@ -32,7 +32,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
     def besides(self, known: Collection[EventId]) -> Material:
-        """Return the material without the sources that add nothing to `known`: all marks behind them are in it."""
+        """Return the material without the sources whose marks are all in `known`."""
         fresh = [each for each in self.sources if not set(self.marks[each.id]) <= set(known)]
         return Material(
             sources=tuple(fresh),
@@ -42,7 +42,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def quote_latest(self) -> Digest:
-        """Return a digest that quotes the latest sources verbatim, TOKENS_LEAST tokens at most."""
+        """Return a digest that quotes the latest sources verbatim, at most TOKENS_LEAST tokens."""
         quotes: list[Statement] = []
         left = TOKENS_LEAST
         for source in reversed(self.sources):
@@ -52,7 +52,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
         return Digest(insight=tuple(reversed(quotes)))
 
     def budget(self, due_period: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
-        """Return the maximum number of tokens of the crystal. It is always less than the tokens of its sources."""
+        """Return the maximum number of tokens of the crystal, which is always below that of its sources."""
         is_session = due_period.level == "session"
         share = MARKS_SHARE if is_session else CRYSTALS_SHARE
         # Statements are never split. If there are few, only one may be left out, or the next level would have none.
@@ -63,7 +63,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
     """Convert marks, or the statements of crystals, to digest sources.
 
-    The statements of a crystal share the weight of its marks.
+    The weight of a statement is the number of marks beneath its crystal, divided by the number of its statements.
     """
     pieces: list[DigestSource] = []
     marks: dict[EventId, tuple[EventId, ...]] = {}
@@ -87,7 +87,7 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
 def make_draft(
     due_period: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, digest: Digest, *, method: str
 ) -> CrystalDraft | None:
-    """Return a draft made from a digest. None if the digest is empty or not shorter than its sources."""
+    """Return a draft made from a digest; None if the digest is empty or not shorter than its sources."""
     parts = DraftSections(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
     if not parts.insight or parts.tokens >= made_of.tokens:
         return None
@@ -103,10 +103,11 @@ def continue_draft(
     *,
     method: str,
 ) -> CrystalDraft | None:
-    """Return a draft that continues `written` crystals: their statements whose marks all remain, followed by `digest`.
+    """Return a draft that keeps the statements of `written` crystals and adds those of `digest`.
 
-    `digest` covers the other sources. It is left out if it does not fit. Returns None if no statement of the insight
-    remains, or if the statements are not shorter than the sources.
+    A statement is kept if all marks that it cites remain. `digest` covers the other sources, and is left out if the
+    draft would not be shorter than the sources. Returns None if no statement of an insight is kept, or if the kept
+    statements alone are not shorter than the sources.
     """
     beneath = frozenset[EventId]().union(*made_of.marks.values())
     own = [
@@ -132,7 +133,7 @@ def continue_draft(
 
 
 def _still_dropped(draft: CrystalDraft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
-    """Return the dropped sources of a draft. If an earlier crystal in `written` has a reason for one, that is used."""
+    """Return the dropped sources of a draft. Reasons recorded in the earlier crystals `written` take precedence."""
     earlier = {each.id: each for crystal in written for each in crystal.dropped}
     return tuple(earlier.get(each.id, each) for each in draft.dropped)
 
@@ -149,7 +150,10 @@ class DraftSections(NamedTuple):
         return count_tokens(self.insight + self.significance + self.principles)
 
     def with_principles(self, stated: Sequence[Statement], *, room_tokens: int) -> DraftSections:
-        """Return the sections with new principles from `stated` put first: at most STATED_MAX, within `room_tokens`."""
+        """Return the sections with new principles from `stated` put before the other principles.
+
+        At most STATED_MAX are added, and only as long as all statements together stay below `room_tokens`.
+        """
         known = {statement.text for statement in (*self.insight, *self.significance, *self.principles)}
         parts = self
         for number, each in enumerate(each for each in stated if each.text not in known):
@@ -162,7 +166,7 @@ class DraftSections(NamedTuple):
 
 
 def stated_principles(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
-    """Return the principles that were recorded with marks, latest first. Each cites all marks that state it."""
+    """Return the principles that were recorded with marks, latest first, each with all marks that state it."""
     by_text: dict[str, list[EventId]] = {}
     for source in reversed(sources):
         if isinstance(source, Mark):
@@ -227,7 +231,7 @@ def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Moo
 
 
 def _confidence(sources: Sequence[Mark] | Sequence[Crystal], cited: set[EventId]) -> float:
-    """Return the mean confidence of the cited marks. For crystals, return the mean confidence of all of them."""
+    """Return the mean confidence of the sources: of the cited marks, or of all crystals."""
     trusted = [
         TRUST.get(source.origin, 0.5) if isinstance(source, Mark) else source.confidence
         for source in sources

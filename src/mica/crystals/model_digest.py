@@ -2,7 +2,7 @@
 
 The marks are sent as data. If they do not fit the model's window, they are sent in several parts; nothing is cut off. A
 statement is rejected, with the reason, if it cites an unknown mark or says what the cited marks do not say. If no
-statement remains, the digest fails. The caller may then use the extractive digest.
+statement remains, InvalidAnswer is raised.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class AcceptedStatements(NamedTuple):
 
 
 class _DigestRun:
-    """The state of one digest while it is made."""
+    """Makes one digest, and collects the model's answers and the rejected statements on the way."""
 
     def __init__(self, llm: LLM, texts: dict[EventId, str], tier: Tier, agent: str | None) -> None:
         self._llm = llm
@@ -163,7 +163,10 @@ class _DigestRun:
         self.rejected: list[RejectedStatement] = []
 
     async def condense(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
-        """Digest the notes in parts that fit the window; the results of several parts are digested again."""
+        """Digest the notes in parts that fit the window. The statements from several parts are digested together again.
+
+        Raises InvalidAnswer if the statements are not shorter than the notes, or if there are none.
+        """
         parts = list(_parts(notes, self._room))
         if not self.parts:
             self.parts = len(parts)
@@ -284,7 +287,7 @@ def _pieces(note: PromptNote, room: int) -> Iterator[PromptNote]:
 
 
 def _size(notes: Iterable[PromptNote]) -> int:
-    """Estimate the tokens of notes as sent: quoted, and with labels, which the JSON schema repeats per section."""
+    """Estimate the tokens that notes and their labels take in a request. The JSON schema repeats each label."""
     return sum(estimate(_quoted(note.text)) + LABEL_TOKENS * (1 + len(SECTIONS)) for note in notes)
 
 
@@ -294,7 +297,7 @@ def _quoted(text: str) -> str:
 
 
 def _counts(tokens: int) -> dict[str, int]:
-    """Return how many statements of each kind to request, given the tokens of the notes."""
+    """Return how many statements of each section to request, given the number of tokens of the notes."""
     total = min(STATEMENTS_MAX, _budget(tokens) // STATEMENT_TOKENS)
     third = total // 3
     return {"insight": total - 2 * third, "significance": third, "principles": third}
@@ -325,7 +328,7 @@ def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
 def _fit(
     accepted: AcceptedStatements, budget_tokens: int, rejected: list[RejectedStatement]
 ) -> dict[str, list[Statement]]:
-    """Select the statements that fit the budget, most important section first. Those that do not fit are rejected."""
+    """Select the statements that fit the budget, most important section first. Adds the others to `rejected`."""
     chosen: dict[str, list[Statement]] = {}
     left = budget_tokens
     for section in SECTIONS:
@@ -377,7 +380,7 @@ def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
 def needed_citations(text: str, sources: Mapping[EventId, str]) -> tuple[EventId, ...]:
     """Return the sources in `sources` that are needed to cover the words of a sentence.
 
-    Models cite too many sources. A source that covers no further word is left out.
+    Models cite too many sources. A source is left out if the other sources cover all words that it covers.
     """
     left = set(terms(text))
     overlaps = {name: left & set(terms(source)) for name, source in sources.items()}

@@ -29,7 +29,7 @@ _COMMIT_TAGS = frozenset({"commit"})
 
 
 def mood(sources: Sequence[DigestSource]) -> Mood:
-    """Compute the mood of the marks in `sources`. Without marks it is neutral."""
+    """Return the mood of the marks in `sources`. Without sources, all its numbers are neutral (0.5)."""
     total = sum(source.weight for source in sources)
     if total <= 0:
         return Mood()
@@ -52,7 +52,7 @@ def mood(sources: Sequence[DigestSource]) -> Mood:
 
 
 def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
-    """Return the weighted mean of moods, for a crystal of a higher level. If no mood has a weight, it is neutral."""
+    """Return the weighted mean of moods; a neutral mood if all weights are 0."""
     weighted = [(each.parts, weight) for each, weight in moods if weight > 0]
     total = sum(weight for _, weight in weighted)
     if not weighted:

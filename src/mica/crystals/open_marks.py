@@ -17,7 +17,7 @@ CRYSTALS_MAX = 60  # the latest without a higher crystal; older open marks were 
 async def find_unfulfilled(
     *, log: EventLog, chains: ChainIndex, texts: TextIndex, crystals: CrystalIndex, limit: int
 ) -> list[Mark]:
-    """Return the latest open marks that no other mark fulfills, at most `limit`, in order of time."""
+    """Return the latest `limit` marks about tasks, questions and problems that no other mark fulfills, oldest first."""
     latest = await crystals.query(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
     ids = dict.fromkeys(mark for crystal in latest for mark in crystal.open)
     fresh = await crystals.unsealed(limit=LATEST_MARKS, latest=True)
@@ -32,7 +32,7 @@ async def find_unfulfilled(
 
 
 async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> bool:
-    """Return True if a live mark has this mark as its parent with the relation `fulfills`."""
+    """Return True if a mark that was not retracted fulfills this mark, which is its parent."""
     below = await live_marks(texts, await chains.descendants(mark, depth=1))
     return any(each.relation == "fulfills" and each.parent_id == mark for each in below)
 

@@ -1,4 +1,4 @@
-"""Periods: when a session, day, week or epoch is over, and which sources its crystal has. The clock is a parameter.
+"""Decides when a session, day, week or epoch is over, and which sources its crystal gets. The clock is a parameter.
 
 Marks are crystallized when their session is over. Small sessions are pooled at the end of the day, so that no crystal
 is longer than its sources. After a late mark or a retraction, the crystal and those above it get a new revision.
@@ -99,7 +99,7 @@ class Calendar:
 
 
 def days_before(at: datetime, days: int) -> datetime:
-    """Return the time `days` before `at`; if that would be before the calendar begins, its beginning."""
+    """Return the time `days` before `at`; the earliest possible time if `at` is too early for that."""
     return at - timedelta(days=days) if at > FIRST_AT else datetime.min.replace(tzinfo=UTC)
 
 
@@ -172,7 +172,7 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
-    """Map each period to its crystals. All crystals of a session that spans several days are under its first period."""
+    """Map each period to its crystals. A crystal of a later day of a session is also listed under the session."""
     by_period: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_period[crystal.period].append(crystal)
@@ -187,7 +187,7 @@ _LATER_DAY = re.compile(r"(.*) \d{4}-\d{2}-\d{2}", re.DOTALL)
 def _parts(
     marks: Sequence[Mark], own: Sequence[Crystal], calendar: Calendar
 ) -> list[tuple[Crystal | None, tuple[Mark, ...]]]:
-    """Group the marks of one session by the crystal in `own` whose days they fall into; others are under None."""
+    """Group the marks of one session by the crystal in `own` whose days include them; other marks are under None."""
     late: defaultdict[str, list[Mark]] = defaultdict(list)
     fresh: list[Mark] = []
     for mark in marks:
@@ -321,7 +321,7 @@ def with_sources(due_period: DuePeriod[S], live: Mapping[EventId, S]) -> DuePeri
 
 
 def _day_of(crystal: Crystal, calendar: Calendar) -> date:
-    """Return the day on which the events of a crystal begin, so that a late mark does not change it."""
+    """Return the day of a crystal: the day of its earliest source, which a late mark does not change."""
     return calendar.day(crystal.start_at)
 
 

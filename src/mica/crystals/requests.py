@@ -43,10 +43,7 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
         return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.to_remake])
 
     def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
-        """Return the removed crystals that `done` did not make again, each with the reason.
-
-        The count of each is the number of its sources that remain.
-        """
+        """Return the removed crystals that `done` did not make again, with the reason and the count of sources left."""
         made = {each.period for each in done.crystals}
         known = {each.period: each for each in done.waiting}
         ended = [each for each in self.to_remake if each.period not in made]
@@ -59,11 +56,14 @@ class Digester(Protocol):
     async def __call__(
         self, sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
-        """`marks` are all marks beneath the sources; empty if the sources are marks themselves."""
+        """Return a digest of the sources within the budget, and the method.
+
+        `marks` are all marks beneath the sources; empty if the sources are marks themselves.
+        """
 
 
 class CrystalScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which crystals to make: everything due up to a level, or a named session or tree."""
+    """Which crystals to make: everything due up to a level, or one session, or one event with its descendants."""
 
     level: Level = "epoch"  # the highest
     session: str | None = None  # only this one, even if it is not over

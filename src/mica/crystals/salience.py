@@ -113,7 +113,7 @@ _CHORE = re.compile(
 
 
 class UnitMentions(msgspec.Struct, array_like=True, gc=False):
-    """Counts of the mentions of one unit, with the place of the first and of the last mention."""
+    """Counts of the mentions of one unit (a term or identifier), with the number of the first and last mark with it."""
 
     first: int
     last: int
@@ -201,7 +201,7 @@ def is_filler(sentence: str) -> bool:
 
 
 def tally(sentences: Iterable[Sentence]) -> MentionTally:
-    """Count the units of `sentences`, which are in the order of their marks."""
+    """Count the units (terms and identifiers) of `sentences`, which must be in the order of their marks."""
     counted = MentionTally()
     place = -1
     seen: set[str] = set()
@@ -215,7 +215,7 @@ def tally(sentences: Iterable[Sentence]) -> MentionTally:
 
 
 def _count(counts: dict[str, UnitMentions], sentence: Sentence, seen: set[str]) -> None:
-    """Add the mentions of one sentence to `counts`; `seen` has the units that earlier sentences of its mark named."""
+    """Add the units of one sentence to `counts`. `seen` has the units of earlier sentences of the same mark."""
     filler, chore = sentence.is_filler, bool(_CHORE.search(sentence.text))
     length = min(LENGTH_WORDS_MAX, len(sentence.text.split(maxsplit=LENGTH_WORDS_MAX)))
     for number, unit in enumerate(sentence.units):
@@ -245,7 +245,7 @@ def merge(tallies: Iterable[MentionTally]) -> MentionTally:
 
 
 def signals(unit: str, mentions: UnitMentions, counted: MentionTally, rarity: float) -> tuple[float, ...]:
-    """Return the numbers from which the probability of one unit is computed, in the order of SIGNALS."""
+    """Return the numbers from which `weigh` computes the probability of one unit, in the order of SIGNALS."""
     span = max(1, counted.places - 1)
     marks, sentences, kinds = mentions.marks, mentions.sentences, mentions.kinds
     requested = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0
@@ -274,7 +274,7 @@ _OF_NO_KIND = (0.0,) * len(KINDS)
 
 
 def weigh(counted: MentionTally, table: Table, *, pause: Pause = never_pause) -> Mapping[str, float]:
-    """Return, for each unit, the probability that an author mentions it when summing up the work."""
+    """Return, for each unit (term or identifier), the probability that an author mentions it in a summary."""
     likely = {}
     weights = [table.weights.get(name, 0.0) for name in SIGNALS]
     for unit, mentions in counted.units.items():

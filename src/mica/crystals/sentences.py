@@ -43,7 +43,7 @@ def split(text: str) -> Iterator[str]:
 def parts(sentence: str) -> Iterator[str]:
     """Yield the clauses of a long sentence; yield a short sentence whole.
 
-    It is split at colons and semicolons with enough words on both sides. These punctuation marks are dropped.
+    A sentence is split at colons and semicolons with enough words on both sides, which are dropped.
     """
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
@@ -56,7 +56,10 @@ def parts(sentence: str) -> Iterator[str]:
 
 
 def tail(sentence: str) -> str:
-    """Return the last clause of a long sentence; empty if it is not split or the clause begins with a small letter."""
+    """Return the last clause of a long sentence that begins with a capital letter; "" if there is none.
+
+    A sentence with only one clause has none.
+    """
     last = list(parts(sentence))[1:][-1:]
     return last[0] if last and last[0][0].isupper() else ""
 
@@ -183,7 +186,7 @@ def is_principle(sentence: str) -> bool:
 
 
 def is_significance(sentence: str) -> bool:
-    """True if a sentence names a reason or a consequence. A question never does."""
+    """True if a sentence states a reason or a consequence. A question never does."""
     return bool(_SIGNIFICANCE.search(sentence)) and not is_question(sentence)
 
 
@@ -212,11 +215,11 @@ def choose(
     request_tokens: int,
     pause: Pause = never_pause,
 ) -> list[int]:
-    """Return the indexes of the chosen candidates, in order. The worth of a unit counts only once; it may be negative.
+    """Choose the candidates with the most worth that fit the budget; returns their indexes in order.
 
-    The choice is greedy: it takes the sentence with the most worth per token, until no sentence that fits adds worth.
-    If two are equal, the earlier one is taken, so the result is deterministic. Requests take at most `request_tokens`.
-    The time is about linear in all units of all candidates.
+    `worth` maps a unit (term or identifier) to its worth, which may be negative and counts only once. The choice is
+    greedy: it takes the sentence with the most worth per token, until no sentence that fits adds worth. Of two equal
+    sentences the earlier one is taken. Requests take at most `request_tokens`. The time is about linear in all units.
     """
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()
@@ -261,6 +264,6 @@ def choose(
 
 
 def is_covered(units: Collection[str], covered: Collection[str]) -> bool:
-    """True if nearly all of `units` are in `covered`. Numbers are not considered."""
+    """True if nearly all of `units` are in `covered`. Numbers are ignored."""
     named = [unit for unit in units if not unit.isdigit()]
     return sum(unit in covered for unit in named) >= COVERED_SHARE * len(named)

@@ -1,7 +1,7 @@
-"""Survivors: data in the record of a purge, from which purged epoch and tree crystals are made again.
+"""Survivors: data in the record of a purge, from which purged crystals of epochs and causal trees are made again.
 
-Only these two kinds need it. The periods of sessions, days and weeks follow from the clock, but the end and label of an
-epoch and the request for a tree are recorded only in the crystal itself.
+Crystals of other kinds need no such data: the periods of sessions, days and weeks follow from the clock. But the end
+and label of an epoch, and the request for a causal tree, are recorded only in the crystal itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
 
 
 def _redact(survivor: Survivor, selection: Selection) -> Survivor:
-    """Return the survivor without its label, and without weeks, that contain purged text."""
+    """Return the survivor without its label if that contains purged text, and without the weeks that contain it."""
     return msgspec.structs.replace(
         survivor,
         label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,
@@ -89,7 +89,7 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
         return cls(pending=tuple(each for each in pending if each.crystal not in followed), known=tuple(known))
 
     def homes(self, epochs: Iterable[Crystal]) -> dict[str, str]:
-        """Map the recorded weeks to their epochs, both by period, for epochs that exist (`epochs`) or are pending."""
+        """Map the period of each recorded week to that of its epoch, if the epoch is in `epochs` or pending."""
         there = {epoch.period for epoch in epochs}.union(each.period for each in self.pending)
         return {week: each.period for each in self.known if each.period in there for week in each.weeks}
 

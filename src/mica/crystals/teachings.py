@@ -43,7 +43,7 @@ REPLACED = "a later revision of its crystal was promoted"
 
 
 class TeachingBook:
-    """Reads, promotes and withdraws the teachings of one space. `ids` generates the ids of withdrawal events."""
+    """Makes, reads and withdraws the teachings of one space. `ids` generates the ids of withdrawal events."""
 
     def __init__(
         self,
@@ -67,9 +67,10 @@ class TeachingBook:
     async def promote(
         self, identifier: EventId, *, by: str, reason: str = "", origin: Origin = "user", context: Context
     ) -> Teaching:
-        """Promote a live crystal to a teaching; if it already is one, that teaching is returned.
+        """Promote a crystal to a teaching and return the teaching; a crystal that is one already stays as it is.
 
-        A teaching from an earlier revision of the crystal is withdrawn. Raises InvalidInput if the crystal is not live.
+        A teaching from an earlier revision of the crystal is withdrawn. Raises InvalidInput if the crystal was
+        superseded or retracted, or has lost a source.
         """
         crystal = await self._live_crystal(identifier)
         earlier = await self.teachings(with_ended=True)
@@ -93,9 +94,9 @@ class TeachingBook:
         return teaching_of(stored)
 
     async def candidates(self) -> list[Candidate]:
-        """Return the crystals that are good enough and not promoted yet, best first.
+        """Return the crystals that have a high enough score to be promoted and are not promoted yet, best first.
 
-        If a person withdrew a teaching, its crystal and later revisions of it are left out.
+        If a person withdrew a teaching, its crystal and later revisions of the crystal are left out.
         """
         teachings = await self.teachings(with_ended=True)
         promoted = {teaching.crystal for teaching in teachings}
@@ -120,7 +121,7 @@ class TeachingBook:
         ]
 
     async def withdraw(self, identifier: EventId, *, reason: str, context: Context) -> Teaching:
-        """End a teaching and return it; if it has ended already, nothing changes.
+        """End a teaching and return it; a teaching that has ended already stays as it is.
 
         Raises InvalidInput if the event is not a teaching.
         """

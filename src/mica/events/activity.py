@@ -42,7 +42,7 @@ class FileLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visit(msgspec.Struct, kw_only=True):
-    """The accesses to one file, counted, with the latest access event."""
+    """Counts of the accesses to one file, and the latest access event."""
 
     path: str
     votes: float = 0.0
@@ -79,7 +79,7 @@ OURS = ("transcript.read", "brief")  # recorded by mica itself, not by an agent
 
 
 def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions: int = 8, files: int = 10) -> Overview:
-    """Summarize events, which must be in order of time. `sessions` and `files` limit the lines of each list."""
+    """Summarize events, which must be sorted by time. `sessions` and `files` are the maximum lengths of these lists."""
     events = [event for event in everything if event.name not in OURS]
     lines: dict[str, SessionLine] = {}
     usage = UsageTotals()
@@ -100,7 +100,7 @@ def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions:
 
 
 def file_lines(steps: Iterable[Event]) -> list[FileLine]:
-    """One line per file, sorted by the number of sessions, then of turns, then of tokens, highest first."""
+    """Return one line per file, sorted by the numbers of sessions, turns and tokens, in that order, highest first."""
     lines = [
         FileLine(
             path=visit.path,
@@ -116,7 +116,7 @@ def file_lines(steps: Iterable[Event]) -> list[FileLine]:
 
 
 def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
-    """Count the accesses to each file, in order of first access. Failed steps are ignored.
+    """Count the accesses to each file, in order of first access. Failed accesses are ignored.
 
     `votes` of a file is the sum of the weights of the turns that used it. `weights` maps the root event of a turn to
     its weight; other turns have weight 0. Without `weights`, every turn has weight 1.
@@ -199,7 +199,7 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
 def open_sessions(recent: Iterable[Event]) -> list[OpenSession]:
     """Return the sessions without an end event, the most recently active one last.
 
-    `recent` must have all events of the last 30 minutes (IDLE). A session with earlier events only is not returned.
+    `recent` must contain all events of the last 30 minutes (IDLE). A session whose events are all earlier is left out.
     """
     sessions: dict[str, OpenSession] = {}
     for event in sorted(recent, key=lambda event: event.sort_key):

@@ -34,7 +34,7 @@ OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fra
 class Events:
     """The events of a space: `await memory.events.query()`, `.get`, `.chain`, `.follow` …
 
-    Every method includes all events that were emitted before the call. A reference is an event, an id or a position.
+    Every method sees all events that were emitted before the call. A reference is an event, its id or its position.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Events:
     # -- Recording
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store complete events from another process, all or none. Followers in this process receive them."""
+        """Store complete events from another process, all or none. Followers in this process receive the events too."""
         return await self._log.append(events)
 
     def check_mark(
@@ -74,7 +74,7 @@ class Events:
         self._log.check_mark(text, tags=tags, why=why, principles=principles)
 
     def environment(self) -> dict[str, str]:
-        """The current context for a child process: `env=os.environ | memory.events.environment()`."""
+        """The current context, as variables for a child process: `env=os.environ | memory.events.environment()`."""
         return environment(self._log.here, space=self._log.space)
 
     @property
@@ -89,7 +89,7 @@ class Events:
         return await self._log.get(reference)
 
     async def resolve(self, references: Iterable[Reference]) -> ResolvedEvents:
-        """Look up at most 100 references: the events in the same order, and the references that do not exist."""
+        """Look up at most 100 references. Returns their events in order, and the references that do not exist."""
         listed = as_list(references)
         reads = await self._log.reads()
         return match_references(listed, [await self._log.find(each, reads) for each in listed])
@@ -101,10 +101,10 @@ class Events:
     async def log(
         self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
     ) -> AsyncGenerator[Event, None]:
-        """Every matching event stored after a position, in commit order, up to the end of the log.
+        """Iterate over the matching events after a position, in commit order, up to the end of the log.
 
-        `with_ancestors` also includes all ancestors of these events, so that every parent is present. The log is read
-        in batches, so memory use does not grow with its size. The query's limit is ignored.
+        `with_ancestors` also yields all ancestors of these events, so that every parent is present. The log is read in
+        batches, so memory use does not grow with the size of the log. The query's limit is ignored.
         """
         check_number("after", after)
         await self._log.stored()
@@ -128,7 +128,7 @@ class Events:
         return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
     async def position(self) -> int:
-        """The position of the last event, or 0. A follower that starts there receives only later events."""
+        """The position of the last event, or 0. A follower that starts after it receives only later events."""
         await self._log.stored()
         return await self._event_log.last_position()
 
@@ -172,7 +172,7 @@ class Events:
         return await reads.chains.chain((await self._event(event, reads)).correlation)
 
     async def ancestors(self, event: Reference) -> list[Event]:
-        """The ancestors of an event, its parent first. Raises UnknownEvent."""
+        """The ancestors of an event, beginning with its parent. Raises UnknownEvent."""
         reads = await self._log.reads()
         return await reads.chains.ancestors((await self._event(event, reads)).id)
 
@@ -184,7 +184,7 @@ class Events:
         return await reads.chains.descendants((await self._event(event, reads)).id, depth=depth)
 
     async def impact(self, event: Reference) -> chains.Impact:
-        """Return the later events of an event's chain: its descendants, and those that are only correlated."""
+        """Return the later events of an event's chain in two groups: its descendants, and the others."""
         reads = await self._log.reads()
         start = await self._event(event, reads)
         chain = await reads.chains.chain(start.correlation)
@@ -211,9 +211,9 @@ class Events:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> AsyncIterator[Event]:
-        """Yield an event and the later events of its chain: at once, or at a multiple of the recorded speed.
+        """Yield an event and the later events of its chain, without pauses or at a multiple of the recorded speed.
 
-        With `speed`, each event is yielded at its recorded distance in time from the first one, divided by `speed`.
+        With `speed`, the time between the first event and each other one is the recorded time divided by `speed`.
         `clock` returns seconds. Events are only yielded; nothing is executed again. Raises UnknownEvent, and
         InvalidInput for an impossible speed.
         """
@@ -252,9 +252,9 @@ class Events:
     async def directory(self) -> Path | None:
         """Return the root of the working tree that this space is about.
 
-        If the current directory uses this store, this is the working tree around it. Otherwise it is that of the latest
-        session, or without any session the current one. None if that directory is not on this machine or must not be
-        read.
+        It is the working tree of the current directory if that directory uses this store, or if there are no sessions.
+        Otherwise it is the working tree of the latest session. Returns None if this tree is not on this machine or must
+        not be read.
         """
         here = self._trees.current()
         started = await self.query(EventQuery(names=(STARTED,), limit=1))
@@ -300,7 +300,7 @@ class Events:
         with_ancestors: bool = False,
         fields: Fields = FULL,
     ) -> LogExportResult:
-        """Write events as JSON lines, in the order of the log; a file is replaced completely or not at all.
+        """Write events as JSON lines, in the order of the log. An existing file is replaced completely or not at all.
 
         The path of a file is recorded in the log, so that a later purge can also remove events from the file; an open
         stream is not recorded. Raises InvalidInput if the file cannot be written.
@@ -318,7 +318,7 @@ class Events:
         return LogExportResult(events=count)
 
     async def _event(self, reference: Reference, reads: Reads) -> Event:
-        """Look up a reference; an event is returned unchanged, without reading it again. Raises UnknownEvent."""
+        """Look up a reference. If the reference is an event, return it unchanged. Raises UnknownEvent."""
         event = reference if isinstance(reference, Event) else await self._log.find(reference, reads)
         if event is None:
             raise UnknownEvent(str(reference))

@@ -1,6 +1,6 @@
 """Analyse chains of events: the impact of an event, the causes of a failure, the first difference of two chains.
 
-A chain is all events with the same correlation, or else with the same root. It often records one run of a program.
+A chain is all events with the same correlation, or else with the same root. A chain often records one program run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mica.model.event import Event
 
 
 class Impact(msgspec.Struct, frozen=True, kw_only=True):
-    """The later events of an event's chain: its descendants, and the other correlated events."""
+    """The later events of an event's chain: the event's descendants, and the other events."""
 
     descendants: tuple[Event, ...]  # caused by the event
     correlated: tuple[Event, ...]  # later in the same chain, but not caused by the event
@@ -52,7 +52,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]) -> Impact:
-    """Split the later events of an event's chain into its descendants and those that are only correlated."""
+    """Split the later events of an event's chain into the descendants of the event and the other events."""
     caused = {event.id, *(below.id for below in descendants)}
     later = tuple(other for other in chain if other.sort_key > event.sort_key and other.id not in caused)
     return Impact(descendants=tuple(descendants), correlated=later)
@@ -96,7 +96,7 @@ async def replay(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[Event]:
-    """Yield events in order: at once if `speed` is None, otherwise at this multiple of the recorded speed."""
+    """Yield events in order: without pauses if `speed` is None, otherwise at this multiple of the recorded speed."""
     first: Event | None = None
     started = clock()
     for event in chain:

@@ -1,8 +1,8 @@
 """The current context, and the parent of events that are emitted in it.
 
 One ContextVar holds an immutable chain of frames, one frame for each open `with` block. A frame belongs to one space,
-so that two memories in one task never see each other's context. Leaving a block removes only its own frame, at any
-position in the chain, so blocks in generators that run alternately may be left in any order.
+so two memories that are used in one task never see each other's context. Leaving a block removes only its own frame, at
+any position in the chain, so blocks in generators that run alternately may be left in any order.
 
 A carrier transports the current context to another process or host in three W3C fields: `traceparent`, `tracestate`
 (with the exact parent) and `baggage`. Invalid fields from outside are ignored and never raise.
@@ -35,14 +35,14 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 
 class Here(msgspec.Struct, frozen=True, gc=False):
-    """The context and the parent event that an event emitted at this point would get."""
+    """The context and the parent that an event gets if it is emitted at this point of the program."""
 
     context: Context = EMPTY
     parent: Ref | None = None
 
 
 class ContextFrame(msgspec.Struct, frozen=True, gc=False):
-    """One open `with` block in the chain of frames."""
+    """An open `with` block; `outer` is the frame of the block around it."""
 
     scope: Scope  # identifies the block, even after the frame was copied
     space: str
@@ -73,10 +73,10 @@ def age_s(space: str) -> float | None:
 
 
 class Scope(msgspec.Struct, eq=False):
-    """A context for a `with` block. As a decorator, it opens a block for every call of the function or generator.
+    """A context for a `with` block. As a decorator, it opens such a block for every call of a function or generator.
 
-    A `with` block inside a generator also applies to the caller while the generator is suspended, as for all context
-    variables. A generator decorated with a scope does not have this effect.
+    A `with` block inside a generator also applies to the caller while the generator is suspended, because all context
+    variables work like this. A generator that is decorated with a scope does not affect its caller.
     """
 
     space: str
@@ -241,8 +241,8 @@ def environment(here: Here, *, space: str) -> dict[str, str]:
 def received(fields: Mapping[str, str], *, space: str) -> Here:
     """Decode the sender's context and parent from headers, `_meta` fields or environment variables.
 
-    Foreign or damaged fields are ignored. If the sender is in the same space, its parent event is used. Otherwise the
-    trace id becomes the correlation, unless the baggage already has a correlation.
+    Foreign or damaged fields are ignored. If the sender is in the same space, the parent is the sender's parent event.
+    Otherwise the trace id becomes the correlation, unless the baggage already has a correlation.
     """
     lowered = {name.lower(): value for name, value in fields.items()}
     context = _context_of(lowered.get("baggage", ""))

@@ -1,8 +1,8 @@
 """The implementation of `emit`: encode an event, copy it into a mapped segment, and commit it by writing one word.
 
-`emit` is the hot path, so its state is in one closure, and values shared by successive events are cached: the context
-block, the parent, and the context's number in the segment. Only the holder of the lock token refreshes this cache, in
-one uninterrupted step: no function is called in between, so no signal handler can run.
+`emit` is called often and must be fast. So its state is in one closure, and values shared by successive events are
+cached: the context block, the parent, and the context's number in the segment. Only the holder of the lock token
+refreshes this cache, in one uninterrupted step: no function is called in it, so no signal handler can run.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Writer(Protocol):
         """Make a new segment with room for a frame of this size, starting at sequence number `base`."""
 
     def within(self) -> Writer:
-        """Another writer for events that are emitted while an `emit` of the same thread is running."""
+        """Return another writer, for events that are emitted while an `emit` of the same thread is running."""
 
     def wake(self) -> None:
         """Wake the fold, the background task that stores events, for the first event after an idle period."""
@@ -241,7 +241,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
             return ref
 
     def move(parent: Event | Ref | None, context: Context | Here | None, name: str) -> None:
-        """Refresh the cached context and lineage. Only the holder of the lock token may call it."""
+        """Refresh the cached context and lineage. Only the holder of the lock token may call this."""
         nonlocal block, above, scope, lineage, descent
         new_block: object = context
         cause = parent
@@ -275,7 +275,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - positional for speed
-        """Return a context's number in this segment, shifted by SCOPE_SHIFT; a new context is written first."""
+        """Return a context's number in this segment, shifted by SCOPE_SHIFT. Writes the context first if it is new."""
         nonlocal scoped
         try:
             if (scope := scopes.get(context)) is None:
@@ -308,7 +308,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         at: datetime | None,
         tried_bytes: int,
     ) -> Ref:
-        """Write an event when the segment is full or the data needs JSON. Only for the holder of the lock token."""
+        """Write an event when the segment is full or the data needs JSON. Only the token holder may call this."""
         try:
             head = make_head(name, origin, at, error=error)
             move(parent, context, name)
@@ -361,16 +361,17 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         is_idle = False
 
     def settle() -> None:
-        """Recover after an interruption: skip the committed frames; an uncommitted frame will be overwritten."""
+        """Recover after an interruption: move behind the committed frames. An uncommitted frame will be overwritten."""
         nonlocal position, index
         while index < capacity and (word := spine[index]):
             index += 1
             position = word & END_MASK
 
     def token() -> bytearray | None:
-        """Wait for the lock token; None inside an `emit` of the same thread, for example in a signal handler.
+        """Wait for the lock token and return it. Returns None inside another `emit` of this thread (a signal handler).
 
-        The result is None even if the outer `emit` is itself still waiting: the interrupting code must not wait for it.
+        The result is None even if the outer `emit` is waiting for the token, because the outer `emit` cannot continue
+        until the inner one returns.
         """
         if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
             return None
@@ -380,7 +381,7 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
                 return tokens.pop()
 
     def wait() -> None:
-        """Wait until the lock token is available; a lost token is replaced."""
+        """Wait until the lock token is available. If the token was lost, replace it."""
         until = monotonic() + LOCK_PATIENCE_S
         while not tokens:
             sleep(LOCK_RETRY_S)

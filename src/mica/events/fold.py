@@ -1,4 +1,4 @@
-"""The fold: a background task that moves events from the journal into the store. A read may also start it."""
+"""The fold: a background task that moves events from the journal (files) into the store. Reads may start it too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _refusal(event: Event, reason: str) -> Event:
 
 
 class JournalFold:
-    """Stores the events of a journal, and the leftover segments of dead writers.
+    """Stores the events of a journal, and of segments (files of events) that writers left when they died.
 
     An event leaves the journal only after its append has returned. A cancelled or failed append is tried again; the
     store recognizes events that it already has.
@@ -70,7 +70,7 @@ class JournalFold:
         self._wakeup.set()  # there may be leftovers
 
     def wake(self) -> None:
-        """Start folding soon. Thread-safe."""
+        """Start soon to move events into the store. Thread-safe."""
         with suppress(RuntimeError):  # the loop is closed: events are stored when the space is opened again
             self._loop.call_soon_threadsafe(self._wakeup.set)
 
@@ -84,7 +84,7 @@ class JournalFold:
             raise self._errors.pop(0)
 
     async def clear(self) -> None:
-        """Store everything emitted before, and leave no copy of it in the segments of this process."""
+        """Store every event emitted before, and remove these events from the segments of this process."""
         if self._journal is not None:
             self._journal.leave()
         await self.flush()
@@ -133,7 +133,7 @@ class JournalFold:
     async def _claim(self) -> None:
         """Claim the segments of dead writers, so that this process stores their events.
 
-        The work continues if the caller is cancelled: claimed segments must be registered, or they could not be read.
+        The work continues if the caller is cancelled, because a claimed segment that is not registered cannot be read.
         At most CLAIMED_MAX segments are claimed at a time; these are stored before others are claimed.
         """
         stuck: set[str] = set()  # writers whose folders cannot be emptied, to skip them
@@ -152,7 +152,7 @@ class JournalFold:
                 await self._fold(leftover)
 
     async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
-        """Claim segments until CLAIMED_MAX are claimed; True if there may be more of them."""
+        """Claim segments until CLAIMED_MAX are claimed. Returns True if there may be more segments to claim."""
         unclaimed = leftovers(folder, known=known)
         while sum(leftover.open_segments for leftover in self._leftovers) < CLAIMED_MAX:
             if (leftover := await asyncio.to_thread(next, unclaimed, None)) is None:
@@ -162,7 +162,7 @@ class JournalFold:
         return True
 
     def _log_damage(self, leftover: Leftover) -> None:
-        """Log each damaged segment of a dead writer once, because its events are missing from all answers."""
+        """Log each damaged segment of a dead writer once, because queries cannot return its events."""
         for problem in leftover.damaged:
             if problem not in self.damaged:
                 self.damaged.append(problem)
@@ -179,7 +179,7 @@ class JournalFold:
             pass
 
     async def _fold_some(self, waiting: Journal | Leftover) -> bool:
-        """Store the next batch; False if there is none. The batch is stored even if the caller is cancelled."""
+        """Store the next batch, even if the caller is cancelled. Returns False if there is no batch."""
         step = self._loop.create_task(self._step(waiting), name="mica-fold")
         self._steps.add(step)
         step.add_done_callback(self._on_step_done)
@@ -233,7 +233,7 @@ class JournalFold:
                 self._errors.insert(0, error)
 
     async def _flush_calmly(self) -> None:
-        """Flush in small steps with pauses, so that other work gets most of the time."""
+        """Store the events in small steps with pauses, so that other work gets most of the time."""
         await self._claim()
         if self._leftovers:
             await asyncio.sleep(REST_S)

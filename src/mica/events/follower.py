@@ -1,8 +1,8 @@
 """Follow the log as it grows: every event after a position, in commit order, exactly once.
 
-A follower remembers one number, the position it has read to, and reads what comes after it from the store. Nothing is
-registered, delivered or acknowledged: a slow or interrupted follower continues from that number. If the store notifies
-of appends by other processes, the follower reads at once; otherwise it polls.
+A follower remembers only the position of the last event that it has read, and reads later events from the store. So a
+slow or interrupted follower continues from that position, and nothing must be registered or acknowledged. If the store
+notifies of appends by other processes, the follower reads at once; otherwise it polls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store restarts within seconds; a long
 
 
 class Bell:
-    """Wakes all tasks that are waiting for the next append. Waiters need not unregister."""
+    """Wakes all tasks that are waiting for the next append. A task that stops waiting need not unregister."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
@@ -43,8 +43,8 @@ class Bell:
 class Follower:
     """An endless iterator over every matching event after a position, as soon as the event is stored.
 
-    It needs no cleanup, and `__anext__` may be called again after a cancellation. While the store is unavailable it
-    waits and retries; when the memory is closed it raises StoreUnavailable.
+    A follower needs no cleanup, and `__anext__` may be called again after a cancellation. While the store is
+    unavailable, the follower waits and retries. When the memory is closed, the follower raises StoreUnavailable.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ async def history(log: EventLog, query: EventQuery, *, after: int) -> AsyncItera
 async def history_with_ancestors(
     log: EventLog, query: EventQuery, *, chains: ChainIndex, after: int
 ) -> AsyncIterator[Event]:
-    """Like `history`, plus all ancestors of these events, even from before the position. Reads the log twice."""
+    """Like `history`, with all ancestors of these events, even those before the position. Reads the log twice."""
     known: set[EventId] = set()
     positions: set[int | None] = set()
     parents: set[EventId] = set()

@@ -4,7 +4,7 @@
     @timeout(memory, 30)
     async def deploy(): ...
 
-Each decorator uses the caller's context at the time of the call. None of them changes the content of an event.
+Each decorator uses the caller's context at the time of the call. No decorator changes the data of an event.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def requires(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator that checks the context before each call and raises InvalidContext if it does not match.
 
-    `fields` are the names that must be set: session, agent, user, task, correlation, `parent`, or labels. `max_age_s`
+    `fields` must all be set: session, agent, user, task, correlation, parent, or names of labels. `max_age_s`
     is the maximum age of the current `with` block in seconds. `min_depth` is the minimum depth that an event emitted in
     the call would have.
     """
@@ -101,7 +101,7 @@ def requires(
 
 
 def _suggest_field(name: str) -> str:
-    """A hint for the error message if the name of a missing label is close to a field name; otherwise empty."""
+    """Return a hint for an error message if the name of a missing label resembles a field name; otherwise empty."""
     known = (*FIELDS, "parent")
     near = [] if name in known else get_close_matches(name, known, n=1, cutoff=0.8)
     return f"; {name!r} is read as a label; did you mean {near[0]!r}?" if near else ""
@@ -165,9 +165,9 @@ def tagged(memory: GuardedMemory, *tags: str) -> Scope:
 
 
 def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
-    """A decorator that runs the function for a share of all chains, and returns None for the other chains.
+    """A decorator that runs the function only for a share of all chains (of events), and else returns None.
 
-    The decision is a hash of the correlation, else of the session, else of the root, so that a chain is sampled as a
+    The decision depends only on the correlation, else on the session, else on the root. So a chain is sampled as a
     whole, even across processes. If none of the three is set, the function runs, except at rate 0. Events emitted in
     the call have the label `sample_rate`.
     """
@@ -199,7 +199,7 @@ def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Ca
 
 
 def is_sampled(here: Here, rate: float) -> bool:
-    """True if the current chain is in the sample. This is equal in all processes, and true at every higher rate."""
+    """True if the current chain is in the sample; the same in all processes. A higher rate only adds chains."""
     root = here.parent.root_id if here.parent else None
     key = here.context.correlation or here.context.session or root
     if key is None:

@@ -1,8 +1,8 @@
 """Read events that are still in segments (the files of the journal) and not yet in the store.
 
-A reader then need not wait until a long backlog is stored. `Hot` reads the segments alone; `LogWithPending` merges them
-with a store. The segments are read first and the store second: an event that is stored in between is in both results,
-and the duplicate is recognized by its id. Purges in the store also apply to events in segments.
+So a reader need not wait until a long backlog is stored. `Hot` reads only the segments; `LogWithPending` merges them
+with a store. The segments are read before the store. An event that is stored in between is in both results, and the
+duplicate is recognized by its id. Purges in the store also apply to events in segments.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Reads(Protocol):
 
 
 class HotMatch(NamedTuple):
-    """A matching frame in a segment. Matches sort by time, then by the order in which they were written."""
+    """An event in a segment, not fully decoded yet. Sorts by time, then by the order in which events were written."""
 
     at: int
     order: int  # increases in the order of writing, across segments
@@ -92,7 +92,7 @@ class HotMatch(NamedTuple):
 
 
 class FrameChunk:
-    """Consecutive frames of a segment, decoded on demand, and the contexts whose events `matches` returns."""
+    """Consecutive frames (encoded events) of a segment. `matches` returns those with one of the `selected` contexts."""
 
     def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], selected: set[int] | None) -> None:
         self._segment = segment
@@ -103,7 +103,7 @@ class FrameChunk:
 
     @cached_property
     def times(self) -> tuple[float, float]:
-        """Bounds for the times of the events in this chunk, in microseconds; infinite if they are not known."""
+        """The times of the earliest and latest event in this chunk, in microseconds; infinite if they are not known."""
         try:
             times = self._segment.times(self._first, self._first + len(self._scopes))
         except UNREADABLE:
@@ -124,7 +124,7 @@ class FrameChunk:
                 yield HotMatch(frame.microseconds, self._order + place, self._segment, place, frame)
 
     def _frames(self) -> Sequence[SegmentFrame | None]:
-        """The decoded frames; None in place of a damaged frame, which the fold reports."""
+        """The decoded frames. A damaged frame is replaced by None; it is reported when the events are stored."""
         last = self._first + len(self._scopes)
         try:
             return self._segment.frames(self._first, last)
@@ -208,7 +208,7 @@ class Hot:
         return [self._event(each) for each in sorted(matches.values())]
 
     def below(self, parents: Iterable[EventId]) -> list[Event]:
-        """The descendants of these events within the segments."""
+        """The descendants of these events, found by following parents inside the segments."""
         children: dict[tuple[WriterId, int], list[HotMatch]] = {}
         for match in self._all():
             if line := match.frame.lineage if match.frame.lineage.depth else None:
@@ -348,8 +348,8 @@ class PendingChains:
 async def readable(stored: Reads, purges: PurgeLog, folding: JournalFold) -> Reads:
     """A reader of every event emitted before the call.
 
-    A few unstored events are stored first, and the store itself is returned. If there are many, the result reads both
-    the store and the segments.
+    If only a few events are not stored yet, they are stored first, and the store itself is returned. If there are many,
+    the result reads both the store and the segments.
     """
     waiting = await folding.waiting()
     if sum(last - first for _, first, last in waiting) <= STORED_FIRST:

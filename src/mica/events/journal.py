@@ -1,8 +1,10 @@
 """The journal: segment files that hold emitted events until they are folded into the store in batches.
 
-A writer owns a folder of segments. `emit` encodes an event once, copies the frame into the segment's heap and stores
-one word in its spine. Storing the word commits the event: from then on its bytes are in the kernel's page cache and
-survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it the events survive power loss.
+A writer owns a folder of segments. `emit` encodes an event as a frame, copies the frame into the segment's heap and
+stores one word in the segment's spine (its index). Storing the word commits the event: from then on its bytes are in
+the kernel's page cache and survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it the
+events survive power loss.
+
 Folding reads committed frames back as events, appends them to the store, and removes a segment when all of it is
 stored. The append is idempotent, so a fold may be repeated, even by the next process that opens the space after a kill.
 """
@@ -62,7 +64,7 @@ class Journal:
         return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.count_committed())
 
     def unfolded(self) -> list[Stretch]:
-        """The ranges of frames that are not in the store yet."""
+        """The ranges of frames (encoded events and contexts) that are not in the store yet."""
         segments = [Stretch(each, each.folded, each.count_committed()) for each in list(self._segments)]
         own = [each for each in segments if each.first < each.last]
         return own + [each for inner in self._inners for each in inner.unfolded()]
@@ -138,7 +140,7 @@ class Journal:
             self._syncing.release()
 
     def leave(self) -> None:
-        """Write later events into a new segment, so that the earlier ones can be removed once they are stored."""
+        """Write later events into a new segment, so that the present one can be removed once its events are stored."""
         self._seal()
         for inner in self._inners:
             inner.leave()
@@ -215,7 +217,7 @@ class Journal:
 
 
 def _do_nothing() -> None:
-    """The `wake` callback of a forked child, which has no fold: the next process stores its events."""
+    """The `wake` callback of a forked child. The child has no fold, so a later process stores its events."""
 
 
 _living: weakref.WeakSet[Journal] = weakref.WeakSet()

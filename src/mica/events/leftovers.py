@@ -1,4 +1,4 @@
-"""Segment folders of writers: locked while the writer is alive, and emptied by a later process after it has died."""
+"""Folders of segments. A writer locks its folder while it is alive; after that, another process empties the folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process or machin
 
 
 class WriterFolder:
-    """A segment folder that this process has locked: that of its own writer, or of a dead one."""
+    """A folder of segments that this process has locked: the folder of its own writer or of a dead writer."""
 
     def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class WriterFolder:
         self._lock.close()
 
     def forget(self) -> None:
-        """Close the lock file and leave the folder as it is. In a forked child, the parent still holds the lock."""
+        """Close the lock file and leave the folder unchanged. In a forked child, the parent still holds the lock."""
         self._lock.close()
 
 
@@ -120,7 +120,7 @@ class Leftover:
 
     @property
     def open_segments(self) -> int:
-        """The number of segments that this leftover keeps mapped; at least 1, because of its lock file."""
+        """The number of mapped segments; at least 1, because the open lock file counts too."""
         return max(1, len(self._segments))
 
     @property
@@ -128,7 +128,7 @@ class Leftover:
         return self._home.path.name
 
     def unfolded(self) -> list[Stretch]:
-        """The ranges of frames that are not in the store yet."""
+        """The ranges of frames (encoded events and contexts) that are not in the store yet."""
         return [Stretch(each, each.folded, each.count) for each in self._segments if each.folded < each.count]
 
     def batch(self, limit: int) -> Batch | None:
@@ -205,7 +205,7 @@ def has_others(folder: Path, *, known: Collection[str]) -> bool:
 
 
 def damaged_in(folder: Path | None) -> list[str]:
-    """One message for each damaged segment file in a folder; these files were renamed to `*.damaged`."""
+    """Return one message for each damaged segment in a folder. Damaged segments were renamed to `*.damaged`."""
     paths = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
     return [
         f"{path} was damaged; its readable events are stored, and an event named {REFUSED} replaces each"
@@ -215,7 +215,7 @@ def damaged_in(folder: Path | None) -> list[str]:
 
 
 def closed_in(folder: Path | None) -> list[str]:
-    """Return a message with the reason for each writer's folder that cannot be opened, so its events stay unstored."""
+    """Return a message for each writer's folder that cannot be opened. The events in such a folder stay unstored."""
     problems = []
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.name.startswith("."):

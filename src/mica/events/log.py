@@ -1,7 +1,7 @@
 """The log of one open space: records events, stores them, and notifies listeners.
 
-Every package receives the `Log`. It owns the journal and the fold that moves the journal into the store. Other work
-around an append or a purge is done by listeners, which `memory.py` adds.
+Every package receives the `Log`, which owns the journal and the fold (the task that moves events from the journal into
+the store). Other work around an append or a purge is done by listeners, which `memory.py` adds.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Log:
                 )
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Store complete events, all or none, and call the listeners. Already stored events count as repeated."""
+        """Store complete events, all or none, and call the listeners. Events stored earlier count as repeated."""
         for before in self.before_append:
             before(events)
         appended = await self._store.log.append(events)
@@ -191,7 +191,7 @@ class Log:
         await self._folding.flush()
 
     async def reads(self) -> Reads:
-        """A reader that includes every event emitted before the call, stored or still in segments."""
+        """Return a reader of every event emitted before the call, whether it is stored or still in a segment."""
         await self.collect()
         return await readable(self._store, self._store.purges, self._folding)
 
@@ -207,11 +207,11 @@ class Log:
         return event
 
     async def find(self, reference: Reference, reads: Reads) -> Event | None:
-        """The event with this id or position; None if there is none."""
+        """Return the event with this id or position, or None if there is no such event."""
         return await find_event(reference, reads=reads, stored=self._store.log, flush=self.stored)
 
     async def collect(self) -> None:
-        """Run the `before_read` listeners. Raises StoreUnavailable in a forked process and in another event loop."""
+        """Run the `before_read` listeners. Raises StoreUnavailable in a forked process or another event loop."""
         if self.journal.is_forked:
             raise StoreUnavailable(
                 "this memory was opened by the parent of this process: events emitted here are stored later; to read, "
@@ -226,11 +226,11 @@ class Log:
             await prepare()
 
     async def flush(self) -> None:
-        """Store everything that was emitted, without running the `before_read` listeners. Raises the store's errors."""
+        """Store every event emitted before, without running the `before_read` listeners. Raises the store's errors."""
         await self._folding.flush()
 
     async def clear(self) -> None:
-        """Store everything that was emitted, and leave no copy of it in the segments of this process."""
+        """Store every event emitted before, and remove these events from the segments of this process."""
         await self._folding.clear()
 
     @asynccontextmanager
@@ -263,7 +263,7 @@ class Log:
             listener()
 
     async def reload_purges(self) -> None:
-        """Reload the purged values that new marks must not repeat. If the store fails, the old list stays in use."""
+        """Reload the purged values, which new marks must not contain. If the store fails, the old list stays in use."""
         with suppress(StoreError):
             self._purges = PurgeFilter(await self._store.purges.all())
 
@@ -275,7 +275,7 @@ class Log:
         return self.journal.is_forked or self._folding.has_ended
 
     def start_closing(self) -> None:
-        """Mark the log as closed, which ends its followers. Raises StoreUnavailable if called in another event loop."""
+        """Mark the log as closed, which ends its followers. Raises StoreUnavailable in another event loop."""
         if not self.is_detached and not self._folding.is_here:
             raise StoreUnavailable("this memory was opened in another event loop; only that loop can close it")
         self.is_closed = True

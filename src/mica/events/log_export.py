@@ -1,4 +1,4 @@
-"""Write files of exported events completely or not at all, and rewrite them when a purge removes events in them."""
+"""Write files of exported events, each completely or not at all, and rewrite a file when its events are purged."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ExportLine(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw()
 
     def event(self) -> Event | None:
-        """Return an event with the fields by which a purge selects events; None if one of them was not exported."""
+        """Return an event with the fields that a purge compares; None if one of these fields was not exported."""
         if self.name is None or self.at is None or self.context is None or not bytes(self.data):
             return None
         fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
@@ -108,7 +108,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def rewrite(path: Path, find_tombstone: _TombstoneLookup) -> int:
-    """Replace the lines of purged events in an export with tombstones; all other lines stay byte for byte.
+    """Replace the lines of purged events in an export with tombstones. All other lines stay byte for byte.
 
     `find_tombstone` receives the id of each event, and the event if its line is complete; it returns the tombstone, or
     None if the event was not purged. Returns the number of replaced lines; a file without purged events is not written.

@@ -2,8 +2,8 @@
 
 Every line of JSON is one event. The id of a foreign event is derived from its id in the log, so importing it again
 changes nothing. Its parent is looked up in the file and in the space; root and depth are computed. Fields that mica's
-events do not have are stored under `imported` in the data. If a line cannot be read, the error names it and nothing is
-imported.
+events do not have are stored under `imported` in the data. If a line cannot be read, the error has its number, and
+nothing is imported.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed entries of a file with their new event ids, and lookups by their original ids."""
+    """The parsed entries of a file with their new event ids, and lookups of entries by their original ids."""
 
     path: str
     format: Format
@@ -103,7 +103,7 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
     reused: int  # number of entries whose key belongs to an earlier entry with other content
 
     def parent_id(self, entry: LogEntry) -> EventId | None:
-        """Return the event id of an entry's parent, which may be unknown here; None for a root."""
+        """Return the event id of an entry's parent, even if no such event is known; None for a root."""
         if entry.parent is None:
             return None
         inside = self.by_key.get(entry.parent, self.by_last.get(_last(entry.parent)))
@@ -117,7 +117,7 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
         return {parent for entry in self.entries if (parent := self.parent_id(entry)) and parent not in own}
 
     def describe(self, identifier: EventId) -> str:
-        """Name an event for an error message: its line, and its id in the log."""
+        """Describe an event for an error message, by its line number and its id in the file."""
         entry = self.entries[self.ids.index(identifier)]
         return f"line {entry.line}, event {_last(entry.key)!r},"
 
@@ -130,7 +130,7 @@ class VerifiedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogImportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of events that an import of a log stored, skipped or changed."""
+    """How many events of a file were stored, skipped or changed by an import."""
 
     format: Format | None  # None if the file is empty
     events: int  # newly stored
@@ -204,7 +204,7 @@ def _is_refused(event: Event) -> bool:
 
 
 def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> LogFile:
-    """Parse a log file or an open file. Raises InvalidInput naming the lines that cannot be read, or OSError."""
+    """Parse a log file or an open file. Raises InvalidInput with the numbers of unreadable lines, or OSError."""
     entries: list[LogEntry] = []
     problems: list[tuple[int, str]] = []
     size = 0
@@ -233,7 +233,7 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
 
 
 def name_of(file: Path | IO[bytes]) -> str:
-    """The name of a file or open file, for messages."""
+    """Return the name of a file or open file, for messages."""
     name = str(file if isinstance(file, Path) else getattr(file, "name", "the open file"))
     return "standard input" if name == "<stdin>" else name
 
@@ -271,8 +271,8 @@ def _with_ids(path: str, format: Format, entries: Sequence[LogEntry]) -> LogFile
 def with_times(log: LogFile, *, known: Mapping[EventId, datetime], now: datetime) -> LogFile:
     """Fill in the missing times of a log's entries.
 
-    An entry without a time gets that of the entry before it, else of the next entry with a time, else `now`. If the
-    event is already stored, its stored time in `known` is used, so that importing again changes nothing.
+    An entry without a time gets the time of the entry before it, else of the next entry with a time, else `now`. If the
+    event is already stored, it gets its stored time from `known`, so that importing again changes nothing.
     """
     times: dict[EventId, datetime] = {}
     last = next((entry.at for entry in log.entries if not entry.is_undated), now)
@@ -468,7 +468,7 @@ def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) 
 
 
 def _envelope(outer: Object, inner: Object) -> Object:
-    """Remove KSI's system fields from a record, nested or flat, and return them."""
+    """Remove the system fields of KSI (a foreign log format) from a record, nested or flat, and return them."""
     envelope: Object = {}
     for place in (inner, outer):
         context = place.pop(_KSI, None)
@@ -520,7 +520,7 @@ def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
 
 
 def _last(key: str) -> str:
-    """Return the id of a record without its CloudEvents source."""
+    """Return the id of a record from a key, which also has the source of a CloudEvent."""
     return key.rpartition("\n")[2]
 
 
@@ -541,7 +541,7 @@ def _entry(
     remaining: Object,
     error: bool = False,
 ) -> LogEntry:
-    """Build an entry. All remaining fields of the record go into its data, with secrets redacted."""
+    """Build an entry. The remaining fields of the record are added to its data, with secrets redacted."""
     if not name:
         raise ValueError("has no name: an event, event_name, name or type")
     usable = _NAME_UNSAFE.sub("_", name)[:NAME_CHARACTERS_MAX]
@@ -618,8 +618,8 @@ _READERS: Mapping[Format, _Reader] = {
 def verify(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> VerifiedLog:
     """Compute root and depth of every entry, and return the complete events.
 
-    `known` has the references of the parents that are in the space. Raises InvalidInput naming the lines whose parent
-    is unknown or is a descendant of the event itself, and exported lines whose root or depth does not fit their parent.
+    `known` has the references of the parents that are in the space. Raises InvalidInput with the numbers of the lines
+    whose parent is unknown or a descendant of the event itself, or whose exported root or depth contradicts the parent.
 
     With `allow_orphans`, an unknown parent is accepted. A foreign event then becomes a root, with the parent's id in
     its data; an event of mica's own export stays unchanged.

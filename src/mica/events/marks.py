@@ -38,8 +38,8 @@ def mark_data(
 ) -> dict[str, object]:
     """Build the data of a mark's event, with secrets redacted. Raises InvalidInput for an empty text.
 
-    `check` is called with all texts and may raise. `#milestone` in the text also becomes a tag. Other words after a `#`
-    do not: they are mostly numbers, colours and code.
+    `check` is called with all texts and may raise. `#milestone` in the text also becomes a tag. Other words after `#`
+    do not become tags, because most of them are numbers, colours or code.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"a mark needs a text, not {text!r}")

@@ -19,7 +19,7 @@ Reference: TypeAlias = str | int | Event | Ref
 
 
 class ResolvedEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of several references, in their order, and the references that do not exist."""
+    """The events of several references, in the order of the references, and the references without an event."""
 
     events: tuple[Event, ...]
     missing: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ def check_number(name: str, value: object) -> None:
 
 
 def match_references(references: Sequence[Reference], events: Sequence[Event | None]) -> ResolvedEvents:
-    """Split the results of lookups into the events and the references without an event, both in order."""
+    """Combine references with the results of their lookups, in which None means that there is no such event."""
     return ResolvedEvents(
         events=tuple(event for event in events if event is not None),
         missing=tuple(_as_text(each) for each, event in zip(references, events, strict=True) if event is None),
@@ -50,7 +50,7 @@ def match_references(references: Sequence[Reference], events: Sequence[Event | N
 async def find_event(
     reference: Reference, *, reads: Reads, stored: EventLog, flush: Callable[[], Awaitable[None]]
 ) -> Event | None:
-    """Look up a reference; None if there is no such event. For an unknown position, pending events are stored first."""
+    """Look up a reference; None if there is no such event. An unknown position is looked up again after a flush."""
     text = _as_text(reference)
     if not text.isdecimal():
         return await reads.log.get(EventId(text))

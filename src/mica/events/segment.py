@@ -5,9 +5,9 @@
 
 Each word of the spine commits one frame: it holds the frame's end offset and the number of its context (`scope`). A
 frame is a MessagePack array: time, name, flags, data and, for a child event, its lineage. A context is written once, as
-a frame with scope 0 that holds the context's number and the context. Frames lie end to end, so that a thousand of them
-are read as one array. Two slots of the header hold the last sync marks with a checksum of the heap: if power loss
-damages one, the other is used.
+a frame with scope 0 that holds the context's number and the context. Frames have no gaps between them, so that a
+thousand frames are read as one array. Two slots of the header hold the last sync marks with a checksum of the heap. If
+power loss damages one slot, the other is used.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class Segment:
     def prepare(self, end: int) -> int:
         """Allocate pages up to this offset and some more, and return the end of the allocated pages.
 
-        The new pages must not be in use yet. Allocating and mapping pages in one piece costs a quarter of touching each
-        one.
+        The new pages must not be in use yet. Allocating and mapping many pages at once takes a quarter of the time that
+        touching each page takes.
         """
         with self._preparing:
             while self.ready < end <= self.size_bytes:
@@ -179,8 +179,8 @@ class Segment:
     def _prepare_again(self, before: int) -> None:
         """Make the pages after the last frame writable again after a sync. `before` is the offset where the sync began.
 
-        A sync write-protects its pages and those ahead, so that the next write to each page causes a page fault. In
-        `emit` that would happen page by page; here it is one call, and no caller waits for it.
+        A sync write-protects its pages and some pages after them, so that the next write to each of them causes a page
+        fault in `emit`. This method avoids these page faults with one call that no `emit` waits for.
         """
         count = self.count_committed()
         end = self.spine[count - 1] & END_MASK
@@ -216,7 +216,7 @@ class Segment:
         return Batch(self, self.read(self.folded, last), last)
 
     def salvage(self, limit: int, count: int) -> Batch:
-        """Like `batch`, but an event named REFUSED, with the reason and the bytes, replaces each unreadable frame."""
+        """Like `batch`, but each unreadable frame becomes an event named REFUSED with the reason and the bytes."""
         last = min(count, self.folded + limit)
         events: list[Event] = []
         for index in range(self.folded, last):
@@ -233,7 +233,7 @@ class Segment:
         return Batch(self, events, last)
 
     def _time_before(self, index: int) -> datetime:
-        """The time of the nearest readable event before a frame; unlike the current time, it is the same every time."""
+        """The time of the nearest readable event before a frame. Repeated calls return the same time."""
         for before in range(index - 1, -1, -1):
             with suppress(*UNREADABLE):
                 if self.spine[before] >> SCOPE_SHIFT:
@@ -305,7 +305,7 @@ class Segment:
         return _frames.decode(self._array(first, last))
 
     def times(self, first: int, last: int) -> list[int]:
-        """The time of each frame in a range (for a context frame, its number); nothing else is decoded."""
+        """The time of each frame in a range, or the number of a context frame. Only this field is decoded."""
         return list(map(_at, _heads.decode(self._array(first, last))))
 
     def _array(self, first: int, last: int) -> bytes:
@@ -399,7 +399,7 @@ class Segment:
         self._synced_at = monotonic()
 
     def recover(self) -> str | None:
-        """Count the frames committed before a crash. Returns a description of the damage, or None if none is visible.
+        """Count the frames committed before a crash. Returns a description of visible damage, or None.
 
         A killed process leaves complete frames. Frames damaged by power loss are detected when they are read; then
         `cut` is called.
@@ -476,7 +476,7 @@ class Stretch(NamedTuple):
 
 
 def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
-    """Create a segment; without a folder, in memory. The file gets its final name only when it is complete.
+    """Create a segment file, or a segment in memory if `folder` is None. A file gets its name only when it is complete.
 
     Raises StoreFull if the disk is full, and StoreUnavailable if the file cannot be created.
     """
@@ -512,9 +512,9 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
 
 
 def load_segment(path: Path) -> Segment | None:
-    """Open a segment that another process wrote; None if a power loss left it empty.
+    """Open a segment that another process wrote. Returns None if a power loss left it empty.
 
-    Raises StoreUnavailable for another version, and OSError or ValueError if it is not a segment.
+    Raises StoreUnavailable for a segment of another version, and OSError or ValueError if the file is not a segment.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

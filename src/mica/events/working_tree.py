@@ -13,8 +13,8 @@ from mica.store.space import Space, space_of
 class WorkingTrees:
     """Finds the working trees of spaces and sessions on this machine.
 
-    `is_ours` returns True if the files of a directory may be read. If it is None, every directory may be read. A server
-    needs it, because its clients must not read the server's own files.
+    `is_ours` returns True if the files of a directory may be read. If `is_ours` is None, every directory may be read. A
+    server passes a function, because its clients must not read the server's own files.
     """
 
     def __init__(self, home: Path, *, is_ours: Callable[[Path], bool] | None = None) -> None:
@@ -26,7 +26,7 @@ class WorkingTrees:
         return space_of(Path.cwd(), home=self._home)
 
     def around(self, directory: Path | None) -> Path:
-        """The root of the working tree around a directory, by default the current one."""
+        """The root of the working tree around a directory, or around the current directory if `directory` is None."""
         return space_of(Path.cwd() if directory is None else directory, home=self._home).root
 
     def is_readable(self, directory: Path) -> bool:
@@ -36,7 +36,7 @@ class WorkingTrees:
     def latest_directory(self, events: Iterable[Event]) -> Path | None:
         """The directory of the latest session in these events.
 
-        None without a session, or if the directory does not exist or may not be read.
+        Returns None if there is no session, or if the directory does not exist or may not be read.
         """
         directory = latest_directory(events)
         return directory if directory is not None and self.is_readable(directory) and directory.is_dir() else None

@@ -1,8 +1,8 @@
 """Costs of model calls by agent, tier and model, and budgets that no call may exceed.
 
-Before a call its highest possible cost is reserved; after it the real cost is settled. Both are passed to `record`, so
-that they can be logged. If a process dies during a call, only the reservation is logged. A ledger that is restored from
-the log then counts the call at its highest possible cost.
+Before a call, its highest possible cost is reserved. After the call, the real cost takes the place of the reservation.
+Both amounts are passed to `record`, so that they can be logged. If a process dies during a call, only the reservation
+is in the log, and a ledger restored from the log counts the call at its highest possible cost.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class Ledger:
 
     @contextmanager
     def reserved(self, payer: Payer, *, tokens: int, dollars: float | None) -> Iterator[Reservation]:
-        """Reserve a cost while a `with` block runs; the block reports the real cost to the yielded reservation.
+        """Reserve the highest possible cost of a call while a `with` block runs.
 
-        The reservation ends with the block, even if it fails. Raises BudgetExceeded before the block if too little of a
-        budget remains.
+        The block must report the real cost with `settle` of the yielded reservation. The reservation ends with the
+        block, even if the block fails. Raises BudgetExceeded before the block if too little of a budget remains.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         reservation = Reservation(payer, worst, self._now())
@@ -125,7 +125,7 @@ class Ledger:
     def restore(self, name: str, data: Mapping[str, object], *, at: datetime) -> None:
         """Add a reservation or cost that another process recorded as an event.
 
-        Call it for each event, the oldest first. Events with other names are ignored.
+        Call this method for each event, the oldest first. Events with other names are ignored.
         """
         if name not in (RESERVED, SPENT):
             return

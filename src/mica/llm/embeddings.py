@@ -124,7 +124,7 @@ def _check(content: bytes, expected: str, path: Path) -> None:
 
 
 def pack(matrix: Matrix) -> list[bytes]:
-    """Convert vectors to bytes for the store, one value per row, rounded to half precision.
+    """Convert each row (vector) of a matrix to bytes for the store, rounded to half precision.
 
     The rounding does not affect the ranking.
     """
@@ -134,7 +134,7 @@ def pack(matrix: Matrix) -> list[bytes]:
 
 
 def unpack(vectors: Sequence[bytes]) -> Matrix:
-    """Convert the bytes of vectors from the store back to a matrix, one row each."""
+    """Convert vectors from the store back to a matrix with one row per vector."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype=numpy.float16).astype(numpy.float32).reshape(len(vectors), -1)

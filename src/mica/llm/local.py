@@ -35,11 +35,11 @@ class LocalModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """JSON answers by a grammar, no images and no tools: models of this size do not call tools reliably."""
+        """The abilities of the model: JSON answers, but no images and no tools, which small models use unreliably."""
         return Capabilities(json=True, tools=False, images=False, window_tokens=self._window_tokens)
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Always 0 dollars, because the model runs on the user's machine."""
+        """Return 0 dollars, because the model runs on the user's machine."""
         return 0.0, "local"
 
     async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:

@@ -142,7 +142,10 @@ class Models:
     async def _attempts(
         self, model: Model, request: Request, totals: CallTotals, received: list[str], *, streamed: bool
     ) -> AsyncGenerator[str | ModelUsage, None]:
-        """Retry one model; yield the texts of its answer, then the usage. Texts are also appended to `received`."""
+        """Call one model, with retries. Yields the pieces of its answer, then the usage.
+
+        The pieces are also appended to `received`, for a caller that must charge for an answer that breaks off.
+        """
         breaker, limit = self._breaker(model), self._limit(model)
         for attempt in range(1, self._settings.attempts_max + 1):
             try:
@@ -227,9 +230,9 @@ class Models:
         return self._priced(model, usage)
 
     def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
-        """Return the usage with its cost in dollars, or with None if no price is known.
+        """Return the usage with its cost in dollars, which stays None if no price is known.
 
-        Prices in the settings are used first, then the cost that the provider reported, then the model's price table.
+        The prices in the settings come first, then the cost that the provider reported, then the model's price table.
         """
         known = self._settings.known.get(model.name)
         if known is not None and known.dollars_in is not None and known.dollars_out is not None:
@@ -299,7 +302,7 @@ def _check(request: Request) -> None:
 
 
 def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
-    """Return the only failure or, of several, one error that names all of them."""
+    """Return the only failure; if there are several, one error that lists them all."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(str(failure) for failure in failures)

@@ -27,7 +27,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache_write: float
 
     def of_cached_tokens(self, tokens: int, *, requests: int) -> float:
-        """Return the dollars for tokens that a provider caches once and `requests` later requests read from there."""
+        """Return the dollars for tokens that a provider caches once and that `requests` later requests read."""
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
 
     def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:

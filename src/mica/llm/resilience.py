@@ -31,8 +31,8 @@ class Timing(NamedTuple):
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
     """Return the seconds to wait before the next attempt, after `failed` failures in a row.
 
-    `chance`, from 0 to 1, shortens the wait at random. Returns None if the provider asked for a longer wait than
-    BACKOFF_S_MAX: then do not retry.
+    `chance`, from 0 to 1, shortens the wait at random. Returns None, which means not to retry, if the provider asked
+    for a longer wait than BACKOFF_S_MAX.
     """
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
@@ -62,9 +62,10 @@ class ModelBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Make one call inside this `with` block. ModelUnavailable counts as a failure; success resets the count.
+        """Count the result of one call, made inside this `with` block.
 
-        If the breaker rejects calls, ModelUnavailable is raised before the block.
+        ModelUnavailable counts as a failure, and success resets the count. If the breaker rejects calls,
+        ModelUnavailable is raised before the block.
         """
         is_probe = self.state == "half-open"
         if self.state == "open" or (is_probe and self._is_probing):

@@ -52,7 +52,7 @@ async def ask_for(
 
 
 def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
-    """Parse an answer as a value of the type `kind`. Raises InvalidAnswer, with a description of the answer."""
+    """Parse an answer as a value of the type `kind`. Raises InvalidAnswer, with the reason, if that is impossible."""
     text = answer.text.strip()
     found = _json_in(text)
     try:

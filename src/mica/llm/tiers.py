@@ -19,7 +19,7 @@ LOCAL = "local"
 def open_models(
     settings: Settings, *, space: str = "", record: Record | None = None, timing: Timing | None = None
 ) -> Models:
-    """Return the models that the settings name; they are loaded at their first use.
+    """Return the models of the settings; each is loaded at its first use.
 
     `record` is called with every reservation and every cost of a call. `Models.ledger.restore` reads these records in a
     later process. Raises InvalidSettings for a name that is not of the form `provider:model`.
@@ -37,7 +37,7 @@ def open_models(
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """Return the model of a name such as `local:<path of a GGUF file>` or `provider:model`. It is loaded when used.
+    """Return the model with a name such as `local:<path of a GGUF file>` or `provider:model`. It is loaded when used.
 
     Raises InvalidSettings for a name of another form.
     """

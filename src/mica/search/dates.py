@@ -17,7 +17,7 @@ from mica.errors import InvalidInput
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A period of time that a text names, with the phrase that names it."""
+    """A period of time that a text mentions, with the phrase that mentions it."""
 
     start_at: datetime
     end_at: datetime  # exclusive
@@ -30,7 +30,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
-    """Return the periods of time that a text names, in order. The default zone is that of this machine."""
+    """Return the periods of time that a text mentions, in order. The default zone is that of this machine."""
     found: list[tuple[int, Period]] = []
     rest = text
     for pattern, read in _PHRASES:
@@ -52,9 +52,8 @@ def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tup
 def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
     """Parse a time: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or a phrase such as "last Tuesday".
 
-    A phrase that names a period, such as a day, means the start of the period. A datetime with a time zone is returned
-    as it is. Raises InvalidInput for a datetime without a time zone, and for a text that is not exactly one time: other
-    words in it could give it another meaning.
+    A phrase for a period, such as a day, means the start of the period. A datetime with a time zone is returned as it
+    is. Raises InvalidInput for a datetime without a time zone, and for a text that is anything but one time.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
@@ -85,9 +84,9 @@ def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None =
 
 
 def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo | None = None) -> datetime | None:
-    """Return the time that a text names, as `parse_moment` does. A datetime or None is returned as it is.
+    """Parse a time as `parse_moment` does, but also accept None and return it.
 
-    Raises InvalidInput for a datetime without a time zone, and for a text that names no time.
+    Raises InvalidInput for a datetime without a time zone, and for a text that is anything but one time.
     """
     if isinstance(moment, str):
         return parse_moment(moment, now=now, zone=zone)
@@ -97,7 +96,7 @@ def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo |
 
 
 def _is_whole_text(text: str, words: str) -> bool:
-    """Return True if a text is only this phrase. Words such as "since", "in" or "the" may precede the phrase.
+    """Return True if `text` is only the phrase `words`, perhaps after words such as "since", "in" or "the".
 
     Returns False if the text begins with "before" or "until".
     """
@@ -124,7 +123,7 @@ _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re
 
 
 def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """Return the period of a phrase. It is extended if "since", "after", "before" or "until" precedes the phrase."""
+    """Return the period of a phrase; after "since", "after", "before" or "until", the time that these words mean."""
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -200,7 +199,7 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """Return the latest such weekday. It can be today, except if the phrase says "last" or "past"."""
+    """Return the latest day with the weekday that the phrase mentions: today at the latest, or before after "last"."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7

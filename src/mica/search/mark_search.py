@@ -58,12 +58,12 @@ class Hits(list[Hit]):
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """The periods of time that the query names."""
+        """The periods of time that the query mentions."""
         return self.query.periods
 
 
 async def no_likeness(_: ParsedQuery) -> None:
-    """The `likeness` of a search without an embedding model: there is nothing to compare meanings with."""
+    """Return None. This is the default of the parameter `likeness`, for a search without an embedding model."""
 
 
 async def search(
@@ -176,9 +176,9 @@ class MarkQuery:
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
     async def _find_in_periods(self, query: ParsedQuery) -> list[int]:
-        """Return the positions of the best candidates in the periods that the query names.
+        """Return the positions of the best candidates in the periods that the query mentions.
 
-        They are read separately. Otherwise, better matches outside the periods could fill the list of candidates.
+        These candidates are read separately, because better matches outside the periods could take all places.
         """
         positions: list[int] = []
         for period in query.periods:
@@ -193,7 +193,7 @@ class MarkQuery:
         return positions
 
     async def _report_early(self, query: ParsedQuery, postings: Postings, chosen: Sequence[int]) -> None:
-        """On the first call, rank only the candidates in `chosen` and pass the hits to `on_partial`."""
+        """Rank only the candidates in `chosen` and pass the hits to `on_partial`. Later calls do nothing."""
         on_partial, self._on_partial = self._on_partial, None
         if on_partial is not None:
             texts = await self._index.read(chosen, neighbours=0)
@@ -201,9 +201,9 @@ class MarkQuery:
             on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
     async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
-        """Return `postings` with those of all marks that were read.
+        """Return `postings` completed by the postings of all marks that were read.
 
-        `postings` has only the best marks for a frequent term. Marks next to them in a session are read as well.
+        For a frequent term, `postings` has only the best marks. But marks next to candidates are read as well.
         """
         unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
@@ -236,8 +236,8 @@ class MarkQuery:
 def raise_latest_repeats(hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits, best first. Of hits with equal text, the latest one gets the best score among them.
 
-    If the query names a period, a hit in the period counts as later than hits outside it. `parts["again"]` is the
-    factor by which a score was raised.
+    If the query mentions a period, a hit in the period counts as later than hits outside the period. `parts["again"]`
+    of a hit is the factor by which its score was raised.
     """
     alike: defaultdict[str, list[Hit]] = defaultdict(list)
     for hit in hits:
@@ -265,8 +265,8 @@ CORRECTION = "correction"  # the tag of a mark that corrects its parent
 def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits, best first, with each correction above the mark that it corrects.
 
-    A correction is a mark that replaces an earlier mark. If there are several for one mark, the latest comes first. In
-    the other hits, `corrected_by` is the id of that latest correction.
+    A correction is a mark that replaces an earlier mark. If a mark has several corrections, the latest comes first.
+    The mark and its earlier corrections get the id of the latest correction as `corrected_by`.
     """
     if not any(CORRECTION in hit.mark.tags for hit in hits):
         return list(hits)
@@ -289,9 +289,9 @@ def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
-    """Return the id of the mark that a hit corrects, and how many corrections lead from it to the hit.
+    """Return the id of the mark that a hit corrects, and the number of corrections between that mark and the hit.
 
-    A hit that corrects nothing is its own original.
+    For a correction of a correction, that is the first mark. A hit that corrects nothing is its own original.
     """
     visited = {hit.id}
     while (

@@ -87,14 +87,14 @@ class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_terms(self) -> list[str]:
-        """The terms to look up in a store, with the related words that were added to the query."""
+        """The terms to look up in a store: those of the query, and the related words that were added to it."""
         return [term.term for term in (*self.terms, *self.learned)]
 
 
 def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> ParsedQuery:
     """Parse a query. Only its first QUERY_CHARACTERS_MAX characters are used.
 
-    `speakers` are the agents that have made marks. If the query names one, the marks of this agent get better scores.
+    `speakers` are the agents that have made marks. If the query mentions one, the marks of this agent score higher.
     Times such as "yesterday" are relative to `now` in the user's time zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
@@ -114,7 +114,7 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
 
 
 def is_recent_day(period: Period, now: datetime) -> bool:
-    """Return True for a recent day that is named relative to now, as "yesterday" or "last Tuesday".
+    """Return True if a query names a recent day relative to now, such as "yesterday" or "last Tuesday".
 
     A query with such a day asks for the marks that were made on that day.
     """
@@ -132,7 +132,7 @@ def is_bare_list(query: str) -> bool:
 
 
 def remove_times(query: str, times: Iterable[Period]) -> str:
-    """Return the query without the phrases that name these periods."""
+    """Return the query without the phrases that mention these periods."""
     for period in times:
         query = re.sub(re.escape(period.words), " ", query, count=1, flags=re.IGNORECASE)
     return query
@@ -141,8 +141,8 @@ def remove_times(query: str, times: Iterable[Period]) -> str:
 def weigh_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
     """Return the distinct terms of a query with their weights, at most TERMS_MAX, the most frequent first.
 
-    Names of speakers (`without`) are left out if the query has other words: a mark that contains the name is rarely by
-    that speaker. Generic words such as "kind" get a lower weight, except in a bare list of words (`is_bare`).
+    Names of speakers (`without`) are left out if the query has other words, because speakers rarely write their own
+    names. Generic words such as "kind" get a lower weight, except in a bare list of words (`is_bare`).
     """
     generic = frozenset[str]() if is_bare else GENERIC
     counts = Counter(terms(query))
@@ -171,8 +171,8 @@ SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 def shortlist(query: ParsedQuery, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
     """Return the positions of the `limit` best marks, best first.
 
-    Marks are compared by the words of the query in them, and by their length. Of marks with equal scores, the latest
-    comes first. Takes time linear in the number of postings.
+    A mark is scored by the terms of the query that it contains, and by its length. Of marks with equal scores, the
+    latest comes first. The running time is linear in the number of postings.
     """
     factors: dict[int, float] = {}
     scores: dict[int, float] = defaultdict(float)
@@ -196,10 +196,10 @@ def rank(
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """Return hits for the marks that contain a term of the query or have a neighbour that does, best first.
+    """Return hits for the marks that contain a term of the query or are next to such a mark, best first.
 
-    `texts` must be in order of position. `likeness` maps positions to similarities in meaning; with it, a mark may also
-    be found by its meaning alone. Of marks with equal scores, the latest comes first.
+    `texts` must be in order of position. `likeness` maps positions to similarities in meaning. With `likeness`, a mark
+    can also be found by its meaning alone. Of marks with equal scores, the latest comes first.
     """
     scoring = Scoring(query, texts, postings, likeness)
     return [
@@ -210,8 +210,8 @@ def rank(
 class Scoring:
     """Computes the scores of texts for a query.
 
-    Its lists have one entry for each text, in the order of `texts`; a "place" is an index into them. The parts of a
-    score are computed only for the texts that are shown.
+    Each list in this class has one entry per text, in the order of `texts`, and a "place" is an index into these lists.
+    The parts of a score are computed only for the texts that are shown.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Scoring:
         return [(place, scores[place]) for place in sorted(latest, key=scores.__getitem__, reverse=True)[:limit]]
 
     def parts(self, place: int) -> dict[str, float]:
-        """Return the summands and factors of the score of the text at this place, by name."""
+        """Return the summands and factors of a text's score, by name. `place` is the index of the text."""
         parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
             parts["learned"] = self._learned[place]
@@ -286,7 +286,10 @@ def score_postings(query_terms: Iterable[QueryTerm], postings: Postings) -> Iter
 
 
 def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
-    """Return the positions of marks that contain all terms; empty if the query is not a bare list of words."""
+    """Return the positions of marks that contain all terms but generic ones, if the query is a bare list of words.
+
+    Empty for any other query, and for a list with fewer than two such terms.
+    """
     if not query.is_bare:
         return frozenset()
     places = [
@@ -302,8 +305,8 @@ def score_terms(
 ) -> tuple[list[float], list[float], dict[str | None, float]]:
     """Return three BM25 scores: two lists with an entry for each text, and a mapping from session to score.
 
-    The lists are for the terms of the query and for the related terms that were added to it. For the scores of
-    sessions, all marks of a session count as one text.
+    The first list scores the terms of the query, the second one the related terms that were added to the query. For
+    the score of a session, all its marks count as one text.
     """
     place_of = {text.position: place for place, text in enumerate(texts)}
     own, learned = [0.0] * len(texts), [0.0] * len(texts)
@@ -333,7 +336,7 @@ def score_terms(
 
 
 def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
-    """Yield factors that do not depend on terms: name, value, and the places of the texts that get the factor."""
+    """Yield factors that do not depend on terms: name, value, and the indexes of the texts that get the factor."""
     marks = [text.mark for text in texts]
     if query.speakers and query.speaker_factor != 1:
         yield "speaker", query.speaker_factor, [at for at, mark in enumerate(marks) if mark.agent in query.speakers]
@@ -352,9 +355,10 @@ def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str
 def score_neighbours(
     query: ParsedQuery, texts: Sequence[Text], own: Sequence[float], postings: Postings
 ) -> list[float]:
-    """Return, for each text, what it adds to its score from the scores of marks next to it in its session.
+    """Return, for each text, the part of its score that it receives from the marks next to it in its session.
 
-    The longer a mark is, the less it gives to its neighbours. A question gives more to the mark after it.
+    `own` has the scores of the texts. The longer a mark is, the less it gives to the marks next to it. A question gives
+    more to the mark after it.
     """
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
@@ -383,7 +387,10 @@ def score_neighbours(
 
 
 def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
-    """Return, for each text, how similar in meaning it and its neighbours are to the query; 1 for the most similar."""
+    """Return, for each text, how similar in meaning it and the marks next to it are to the query, from 0 to 1.
+
+    `near` has the similarity of each text alone.
+    """
     own = [max(0.0, each) for each in near]
     scores = list(map(add, own, score_neighbours(query, texts, own, postings))) if near else []
     nearest = max(scores, default=0.0) or 1.0
@@ -393,7 +400,7 @@ def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[floa
 def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> dict[str, float]:
     """Return the factors, by name, for a text that covers the time from `start_at` to `end_at`.
 
-    `date` applies if this is near a period that the query names, `period` if it is within one.
+    The factor `date` applies if that time is near a period that the query mentions, `period` if it is within one.
     """
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods

@@ -47,7 +47,7 @@ Reorder: TypeAlias = Callable[[list[Hit | CrystalHit]], Awaitable[list[Hit | Cry
 
 
 class SearchResults(list[Hit | CrystalHit]):
-    """The matching marks and crystals, best first. `periods` are the periods of time that the query names."""
+    """The matching marks and crystals, best first. `periods` are the periods of time that the query mentions."""
 
     periods: tuple[Period, ...] = ()
 
@@ -114,9 +114,9 @@ async def find(
 ) -> SearchResults:
     """Return the marks and crystals that match the query and the filters, best first.
 
-    A crystal passes a time filter if the time it covers overlaps that of the filter. It passes a filter by agent or
-    tags if it covers a matching mark that passes. `reorder` gets the best hits, REORDERED times `limit`, and may change
-    their order.
+    A crystal passes a time filter if the time it covers overlaps that of the filter. A crystal passes a filter by agent
+    or tags if it covers a matching mark that passes the filter. `reorder` gets the best hits, REORDERED times `limit`,
+    and returns them in a new order.
     """
     marks = await search(
         query,
@@ -191,7 +191,10 @@ def score_crystals(
 def make_crystal_hit(
     query: ParsedQuery, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
 ) -> CrystalHit:
-    """Return the hit of a crystal, with its total score. `own` is the BM25 score of its text, `length` its words."""
+    """Return the hit of a crystal, with its total score.
+
+    `own` is the BM25 score of the crystal's text, and `length` the number of its words.
+    """
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
     factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
     factors |= time_factors(query, crystal.start_at, crystal.end_at)
@@ -207,7 +210,9 @@ def merge_rankings(
     *,
     scope: SearchScope = EVERYTHING,
 ) -> list[Hit | CrystalHit]:
-    """Merge marks and crystals into one list, best first. Of a crystal and what it covers, only the best hit stays.
+    """Merge hits of marks and crystals into one list, best first.
+
+    Of a crystal and the marks and crystals that it covers, only the best hit stays, except with `scope.with_sources`.
 
     `above` maps the position of each hit to the positions of the crystals that cover it.
     """
@@ -234,7 +239,7 @@ def merge_rankings(
 
 
 def collapse_repeats(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
-    """Return the first hit of each text, and how many hits have this text.
+    """Return the first hit of each distinct text, with the number of hits that have this text.
 
     Texts are compared without case, punctuation and blanks. The order of the hits is preserved.
     """

@@ -1,11 +1,12 @@
 """The second query: the query extended by words of its best hits and by related words (query expansion).
 
 Related words are members of the kind that a question asks for: "dog" and "cat" for "which pets". The best hits of the
-first query keep their places, and so do hits that contain every word of a bare list. Hits of the second query follow.
+first query stay in front. If the query is a bare list of words, so do the hits that contain all of them. Hits of the
+second query follow.
 
-A question for several things ("which cities", "how many pets") has its answer in many sessions. For it, the second
-query gives more weight to a named speaker and less to neighbouring marks. It also lowers the score of a hit for every
-better hit of the same session.
+A question for several things ("which cities", "how many pets") has its answer in many sessions. For such a question,
+the second query gives more weight to a mentioned speaker and less to neighbouring marks, and lowers the score of a hit
+for every better hit of the same session.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def asks_for_several(query: str) -> bool:
 
 
 def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
-    """Return the second query: the first one with terms from its hits, and with members of the kind it asks for."""
+    """Return the second query: `query` with terms from its best hits, and with members of the kind it asks for."""
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
     added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
@@ -103,12 +104,12 @@ def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
 
 
 def select_pinned(first: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that keep their places: the first PINNED ones, and those with every word of a bare list."""
+    """Return the hits that stay in front: the best PINNED, and those with all words of a bare list."""
     return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
 def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that keep their places from the first query, then the other hits of the second query."""
+    """Return the hits of the first query that stay in front, then the other hits of the second query."""
     pinned = select_pinned(first)
     there = {hit.mark.position for hit in pinned}
     rest = [hit for hit in second if hit.mark.position not in there]
@@ -121,9 +122,9 @@ def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -
 
 
 def spread_over_sessions(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """Return the hits in an order in which sessions alternate.
+    """Lower the score of each hit for every better hit of its session, and return the hits, best first.
 
-    The score of a hit is lowered for every better hit of its session. All hits in `before` count as better.
+    As a result, sessions alternate. All hits in `before` count as better.
     """
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
     placed: list[Hit] = []

@@ -141,7 +141,7 @@ class MarkVectors:
         return len(self._positions) - bisect_right(self._positions, position)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Compute and store the missing vectors of the latest marks, newest first; returns how many.
+        """Compute and store the missing vectors of the latest marks, newest first; returns the number of vectors.
 
         A search that starts meanwhile waits only until the current text is encoded.
         """
@@ -174,7 +174,7 @@ class MarkVectors:
     def wake(self) -> None:
         """Notify the background task that a mark was stored.
 
-        It computes vectors once no mark has been stored for QUIET_S seconds.
+        The task computes vectors once no mark has been stored for QUIET_S seconds.
         """
         self._appended.set()
 

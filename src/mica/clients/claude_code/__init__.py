@@ -1,4 +1,4 @@
-"""Claude Code: its `Client` entry. mica is installed as a plugin, which two settings entries declare."""
+"""The `Client` entry of Claude Code. mica is installed as a plugin, which two settings entries declare."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Decodes the records of a Claude Code transcript, and finds the words that a person typed in them.
 
-The vendor calls the format internal, so every field may be missing and every type may be wrong. Fields not
-named here are skipped without being decoded: most bytes of a transcript are texts that it contains several times.
+The vendor calls the format internal, so every field may be missing and every type may be wrong. Fields that are
+not declared here are skipped without being decoded, because most of a transcript is text that it repeats.
 
-Records of type `user` also contain text from hooks, commands, the editor and other agents, which does not count as
+Records of type `user` also contain text from hooks, commands, the editor and other agents. Such text does not count as
 typed.
 """
 
@@ -39,7 +39,7 @@ _ATTACHMENT_FIRST = re.compile(
 
 
 def is_ignored(line: bytes) -> bool:
-    """Return True if the first bytes of a complete line show that its record results in no events."""
+    """Return True if the first bytes of a complete line show that no event is made from its record."""
     first = _TYPE_FIRST.match(line)
     ignored = first[1].decode() in IGNORED if first else _ATTACHMENT_FIRST.match(line) is not None
     return ignored and _TYPED_MEANWHILE not in line and line.find(BEGINNING, 1) < 0

@@ -70,7 +70,7 @@ def drafts(call: ClientCall, files: FileNames, tally: ImportTally) -> list[Event
 
 
 def _text_of_result(value: object, result: ClaudeResult, tally: ImportTally) -> str:
-    """Return the text that the model received; only parts of it if the structured result has no more."""
+    """Return the text that the model received, as far as the result in a hook's payload contains it."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -102,7 +102,7 @@ def drafts_of(use: ClaudeToolCall, files: FileNames, tally: ImportTally) -> list
 
 
 def guess(result: ClaudeResult) -> str | None:
-    """Return the tool that made a result, for a call whose own record is missing; None if it is not clear."""
+    """Guess from a result which tool made it, if the record of the call is missing; None if it is not clear."""
     if result.file is not None:
         return "Read"
     if result.structured_patch is not None and result.file_path:

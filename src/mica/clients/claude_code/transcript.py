@@ -55,7 +55,7 @@ _TURN_ENDS = ("turn_duration", "stop_hook_summary", "compact_boundary")
 
 
 class PendingClaudeCall(msgspec.Struct, frozen=True):
-    """A tool call whose result was not read yet."""
+    """A tool call whose result is not read yet."""
 
     tool: str
     arguments: ClaudeInput
@@ -74,7 +74,7 @@ class ClaudeTranscript(EventBuilder):
         self.pending: dict[str, PendingClaudeCall] = {}
 
     def take(self, record: ClaudeRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
+        """Return the events made from a record. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         if record.type not in RECORDS:
             if record.type not in IGNORED:
@@ -307,7 +307,7 @@ def read(
 
 
 def _record_after_torn(text: bytes, tally: ImportTally) -> ClaudeRecord | None:
-    """Decode the record at the end of a line that begins with an unfinished one; None if there is no such record."""
+    """Decode the complete record at the end of a line that begins with a cut-off record; None if there is none."""
     begin = text.rfind(BEGINNING)
     if begin < 1:
         return None

@@ -1,4 +1,4 @@
-"""Codex CLI: its `Client` entry. mica is installed as two settings tables and a copy of its plugin."""
+"""The `Client` entry of Codex CLI. mica is installed as two settings tables and a copy of mica's plugin."""
 
 from __future__ import annotations
 

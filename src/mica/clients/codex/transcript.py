@@ -102,7 +102,7 @@ class CompletedItem(msgspec.Struct, gc=False):
 
 
 class CodexOutput(msgspec.Struct, gc=False):
-    """A structured output with the exit code; old versions write it as JSON inside a text."""
+    """The output of a command with its exit code. Old versions of Codex write it as JSON inside a text."""
 
     content: str | None = None
     output: str | None = None
@@ -179,7 +179,7 @@ class CodexTranscript(EventBuilder):
         self.total: int | None = None
 
     def take(self, record: CodexRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
+        """Return the events made from a record. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         if record.type not in _RECORDS:
             if record.type not in _IGNORED:
@@ -232,7 +232,7 @@ class CodexTranscript(EventBuilder):
         self.start(cwd=payload.cwd, branch=self.branch, version=payload.cli_version)
 
     def _name_in_turn(self, name: str) -> str:
-        """Return a name for a call or answer, made of the turn's id and its own. A fork keeps both ids."""
+        """Return a name for a call or answer: the id of its turn and its own id. A forked session keeps both ids."""
         return f"{self.turn_id or self.session}:{name}"
 
     def _begin_turn(self) -> None:

@@ -1,4 +1,4 @@
-"""Copilot CLI: its `Client` entry. mica is installed by the same plugin and settings entries as for Claude Code."""
+"""The `Client` entry of Copilot CLI. mica is installed with the plugin and settings entries used for Claude Code."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class CopilotTranscript(EventBuilder):
         self.prompt_name = ""
 
     def take(self, record: CopilotRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
+        """Return the events made from a record. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         if not self.is_dated(utc(record.timestamp)):
             return []
@@ -189,7 +189,7 @@ class CopilotTranscript(EventBuilder):
                 del self.pending[next(iter(self.pending))]
 
     def _add_result(self, name: str, data: CopilotData) -> None:
-        """Add the events of a completed call. It is named by its arguments, because hooks do not report its id."""
+        """Add the events of a completed call. The call is identified by its arguments, because hooks report no id."""
         pending = self.pending.pop(data.tool_call_id or name, None)
         if pending is None:
             return

@@ -1,4 +1,4 @@
-"""Cursor: its `Client` entry. mica is installed as settings entries for hooks and MCP. Not yet tried in Cursor."""
+"""The `Client` entry of Cursor. mica is installed as settings entries for hooks and MCP. Not yet tested in Cursor."""
 
 from __future__ import annotations
 

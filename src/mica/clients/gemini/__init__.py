@@ -1,4 +1,4 @@
-"""Gemini CLI: its `Client` entry. mica is installed as an extension, which changes no file of the user."""
+"""The `Client` entry of Gemini CLI. mica is installed as an extension, which changes no file of the user."""
 
 from __future__ import annotations
 

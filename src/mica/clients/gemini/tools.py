@@ -1,7 +1,7 @@
 """Finds the files and lines that a Gemini CLI tool call accessed.
 
 A result has the form of a hook's `tool_response`: `llmContent` is for the model, `returnDisplay` for people. A session
-file has both under other names; its reader converts them to this form.
+file has the same two fields under other names; `mica.clients.gemini.transcript` converts them to this form.
 """
 
 from __future__ import annotations

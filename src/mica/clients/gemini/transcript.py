@@ -124,7 +124,7 @@ class GeminiTranscript(EventBuilder):
         self.prompt_name = ""
 
     def take(self, record: GeminiRecord, *, number: int, tally: ImportTally) -> list[Event]:
-        """Return the events that a record results in. Records of an unknown type are only counted in `tally`."""
+        """Return the events made from a record. Records of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         self.at = utc(record.timestamp) or utc(record.start_time) or self.at
         if record.project_hash is not None or (record.session_id is not None and record.type is None):
@@ -185,7 +185,7 @@ class GeminiTranscript(EventBuilder):
             self.hold_closing(self.prompt_name or name, text)
 
     def _call(self, message: str, call: ToolCall) -> None:
-        """Add the events of a completed call. It is named by its arguments, because hooks do not report its id."""
+        """Add the events of a completed call. The call is identified by its arguments, because hooks report no id."""
         own = f"{message}:{call.id}"
         if call.status not in ("success", "error", "cancelled") or own in self.calls:
             return
@@ -211,7 +211,7 @@ class GeminiTranscript(EventBuilder):
 
 
 def _usage(model: str | None, tokens: GeminiTokens) -> dict[str, object]:
-    """Return the token usage of an answer. Cached tokens are not counted as input, but thoughts as output."""
+    """Return the token usage of an answer. Thoughts count as output; cached tokens do not count as input."""
     fresh = None if tokens.input is None else max(0, tokens.input - (tokens.cached or 0))
     output = None if tokens.output is None else tokens.output + (tokens.thoughts or 0)
     return {

@@ -1,4 +1,4 @@
-"""OpenCode: its `Client` entry. mica is installed as a JavaScript plugin that calls the hook, and an MCP entry."""
+"""The `Client` entry of OpenCode. mica is installed as a JavaScript plugin, which calls the hook, and an MCP entry."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _read(
 
 
 def _numbered(text: str) -> Excerpt | None:
-    """Return the excerpt in lines with numbers, as `10: text`, or `00010| text` in old versions; None for others."""
+    """Parse an excerpt whose lines begin with numbers: `10: text`, or `00010| text` in old versions; else None."""
     found: list[str] = []
     start = 0
     for line in text.split("\n"):

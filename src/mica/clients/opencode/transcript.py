@@ -125,7 +125,7 @@ class OpencodeTranscript(EventBuilder):
     def take(
         self, name: str, message: OpencodeMessage, parts: Parts, *, number: int, tally: ImportTally
     ) -> list[Event]:
-        """Return the events that a message results in. Parts of an unknown type are only counted in `tally`."""
+        """Return the events made from a message. Parts of an unknown type are only counted in `tally`."""
         self.begin(number, tally)
         times = message.time or Times()
         if not self.is_dated(moment(times.created)):
@@ -255,7 +255,7 @@ def _messages(connection: sqlite3.Connection, session: str) -> list[str]:
 
 
 def _decode(connection: sqlite3.Connection, name: str, tally: ImportTally) -> tuple[OpencodeMessage, Parts, str | None]:
-    """Decode a message and its parts. The third value is the reason if one of them could not be read, else None."""
+    """Decode a message and its parts. The third value says why one of them could not be read; otherwise it is None."""
     problem: str | None = None
     message = OpencodeMessage()
     for (data,) in connection.execute("SELECT data FROM message WHERE id = ?", (name,)):
@@ -341,7 +341,7 @@ def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
 def read(
     path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: ImportTally
 ) -> Iterator[tuple[int, list[Event]]]:
-    """Yield the events of each message; see `Reader.read`. A message that may still be being written comes later."""
+    """Implement `Reader.read` for a session. A message that may be incomplete is left for a later call."""
     split = _split_path(path)
     if split is None:
         raise FileNotFoundError(errno.ENOENT, "no session of OpenCode", str(path))

@@ -147,7 +147,7 @@ def commits(command: str, *, output: str, ok: bool) -> list[ShellCommit]:
 
 
 def _commit_at(command: str, start: int) -> tuple[str | None, bool]:
-    """Return the message of a `git commit`, None if it is not plain text, and whether git's output is hidden."""
+    """Return the message of a `git commit` (None if it is not plain text), and True if git's output is hidden."""
     words: list[str] = []
     position = start
     while word := _WORD.match(command, position):

@@ -88,7 +88,7 @@ def select(stream: Sequence[ShellStep], first: int, last: int | None) -> list[Sh
 
 
 def select_all(stream: Sequence[ShellStep], lines: _Lines) -> list[ShellStep]:
-    """Return the reads for several line ranges of a stream. None as `lines` means unknown ranges."""
+    """Return the reads for several line ranges of a stream. `lines` is None if the ranges are unknown."""
     if lines is None:
         return blur(stream)
     return [read for first, last in lines for read in select(stream, first, last)]
@@ -257,9 +257,9 @@ def printed_lines(output: str, *, complaints: tuple[str, ...]) -> list[str]:
 def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list[list[ShellStep]]:
     """Limit each read to the number of lines that the command printed.
 
-    Returns a list for each read, with the limited read or empty if nothing of it was printed. If all reads are of one
-    file and `alone` is True, they share the printed lines in order. Otherwise each file may be shorter than its range,
-    so each read is only known to be no longer than the whole output.
+    Returns one list for each read: the limited read, or an empty list if nothing of it was printed. If all reads are of
+    one file and `alone` is True (no other command printed), the reads share the printed lines in order. Otherwise each
+    file may be shorter than its range, so each read is only known to be no longer than the whole output.
     """
     shared = alone and len({read.path for read in reads}) == 1
     clipped: list[list[ShellStep]] = []
@@ -277,7 +277,7 @@ def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list
 def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list[ShellStep]:
     """Return the hits of a search: for each file, its lines with a hit, adjacent lines merged.
 
-    If no hit is recognized in the output, the places that were searched are returned. `alone` is True if no other
+    If no hit is recognized in the output, the searched files and folders are returned. `alone` is True if no other
     command printed into the output.
     """
     made: list[ShellStep] = []

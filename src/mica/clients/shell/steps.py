@@ -178,7 +178,7 @@ class ShellState:
         return stream
 
     def _command(self, command: ParsedCommand, stream: Sequence[_Event], *, piped: bool) -> list[_Event]:
-        """Simulate one program of a pipeline. Returns its events, and those before it that it does not change."""
+        """Simulate one program of a pipeline. Returns its events, and those of earlier programs that remain valid."""
         words = _unwrap(command.words)
         program = _program(words)
         stdin = [event for event in stream if _is_read(event)] if piped else None
@@ -440,7 +440,7 @@ _rg = partial(_grep, valued="ABCmefgtTjMrdE", long=_RG_LONG, recursive=True)
 
 
 def _xargs(shell: ShellState, words: list[ShellToken], _stdin: _Stdin) -> Sequence[_Event]:
-    """Simulate `xargs`. Its files are unknown, so only a search counts: its output has the names of the files."""
+    """Simulate `xargs`. Its input is unknown, so only a search counts, because its output contains the file names."""
     command = _options(words, valued="nILPdEas", permute=False)[1]
     if _program(command) == "rg":
         return _rg(shell, command[1:], None, chosen=True)
