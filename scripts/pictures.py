@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation: `.venv/bin/python scripts/pictures.py`. Their content is made up."""
+"""Draw the pictures of the documentation: `.venv/bin/python -m scripts.pictures`. Their content is made up."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 from playwright.async_api import async_playwright
 from rich.console import Console
+from tests.sample_work import work
 from textual.widgets import OptionList
 
 import mica
@@ -21,7 +22,6 @@ from mica.cli.sample import transcripts
 from mica.clients.claude_code import transcript as claude_code
 from mica.model.crystal import LEVELS
 from mica.model.event import EventQuery, utc_now
-from mica.testing.sample_work import work
 from mica.tui.app import Dashboard
 from mica.web.access import Access
 from mica.web.app import application

@@ -135,7 +135,7 @@ def test_a_mark_neither_crystallized_nor_waiting_ends_the_run(witness: ModuleTyp
 
 
 def test_texts_and_queries_are_the_same_each_time(witness: ModuleType) -> None:
-    """keeps: M-11. A space and its rival hold the same texts, and every query has words of a mark in all spaces."""
+    """A space and its rival hold the same texts, and every query has words of a mark in all spaces."""
     marks = list(witness.new_marks(200))
     queries = witness.queries([200, 400], 20)
 
@@ -210,7 +210,7 @@ def test_the_judge_gives_no_points_to_an_invalid_digest(digests: ModuleType) -> 
 
 
 def test_a_digest_is_never_trained_on_its_own_reference(digests: ModuleType) -> None:
-    """keeps: M-11. Every fold excludes the instance's project, or its part of a project that is alone."""
+    """Every fold excludes the instance's project, or its part of a project that is alone."""
     learning = importlib.import_module("_learn")
     named = [
         msgspec.structs.replace(each, id=f"{source}/{number}", source=source)
@@ -250,7 +250,7 @@ def navigation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_navigation_benchmark_runs_without_data(
     navigation: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """keeps: M-11. Rankings are written in the format of the scorer of held-out data."""
+    """Rankings are written in the format of the scorer of held-out data."""
     out = tmp_path / "rankings.jsonl"
     monkeypatch.setattr("sys.argv", ["navigation.py", "--quick", "--out", str(out)])
 
@@ -265,7 +265,7 @@ def test_the_navigation_benchmark_runs_without_data(
 
 
 def test_a_prompt_is_ranked_without_knowledge_of_its_future(navigation: ModuleType) -> None:
-    """keeps: M-11. Later sessions change no ranking of an earlier one."""
+    """keeps: TA-01. Later sessions change no ranking of an earlier one."""
 
     def rankings(data: object) -> list[object]:
         return [answer.prediction.ranked for answer in navigation.OnlineRun(data).answers()]
@@ -277,7 +277,7 @@ def test_a_prompt_is_ranked_without_knowledge_of_its_future(navigation: ModuleTy
 
 
 def test_the_savings_of_a_list_are_counted_by_two_rules(navigation: ModuleType) -> None:
-    """keeps: M-18. One counts all searches, the other only those whose every new file was named."""
+    """One counts all searches, the other only those whose every new file was named."""
     session = navigation.made_up().sessions[0]
     before = navigation.before_edit(session)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 import Stemmer
 from click.testing import CliRunner
+from tests.store.sqlite.direct_store import DirectStore
 
 import mica
 from mica import hook
@@ -19,7 +20,6 @@ from mica.cli import cli
 from mica.model.event import EventQuery
 from mica.settings import Settings, load_settings
 from mica.store.space import space_of
-from mica.testing.sqlite import DirectStore
 
 FIXTURE = Path(__file__).parent / "fixtures" / "home-932c732.tar.xz"
 SPACE = "shop-cddd7c19"  # of /home/dev/shop

@@ -369,7 +369,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("client", "event"), SHAPES)
 def test_the_start_of_a_session_is_answered_in_the_format_of_its_client(agent: Agent, client: str, event: str) -> None:
-    """keeps: U-14, A-18, TA-15. One key too many and Codex drops it all; the same input gives the same bytes."""
+    """keeps: U-14, A-18. One key too many and Codex drops it all; the same input gives the same bytes."""
     agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1"))
 
     first, second = agent.send(client, event, source="startup"), agent.send(client, event, source="startup")
@@ -580,7 +580,7 @@ def test_nothing_heavy_is_imported(agent: Agent) -> None:
 
 
 def test_the_launcher_works_like_the_module_and_needs_no_mica(agent: Agent, tmp_path: Path) -> None:
-    """keeps: A-40. It is compiled once, and still exits 0 after mica was removed."""
+    """It is compiled once, and still exits 0 after mica was removed."""
     launcher = write_launcher(tmp_path / "bin")
     payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
 
@@ -661,7 +661,7 @@ def _read(agent: Agent, event: str, *, offset: int | None = None, limit: int | N
 
 
 def test_a_read_that_would_show_no_new_line_is_refused(gated: Agent) -> None:
-    """keeps: A-39. Opt-in; the reason names the lines, and the read itself stays observed once."""
+    """Opt-in; the reason names the lines, and the read itself stays observed once."""
     refused = json.loads(_read(gated, "PreToolUse", offset=12, limit=5))["hookSpecificOutput"]
     assert refused["permissionDecision"] == "deny"
     assert "Lines 12-16" in refused["permissionDecisionReason"]
@@ -685,7 +685,7 @@ def test_the_installed_hook_records_answers_and_refuses(gated: Agent, tmp_path: 
 
 
 def test_a_read_that_shows_a_new_line_is_allowed(gated: Agent) -> None:
-    """keeps: A-39. One line more, the whole file, another window, or a changed file."""
+    """One line more, the whole file, another window, or a changed file."""
     assert _read(gated, "PreToolUse", offset=12, limit=20) == ""
     assert _read(gated, "PreToolUse") == ""
     assert _read(gated, "PreToolUse", offset=12, limit=5, agent_id="a1") == ""
@@ -696,13 +696,13 @@ def test_a_read_that_shows_a_new_line_is_allowed(gated: Agent) -> None:
 
 @pytest.mark.parametrize(("event", "more"), [("SessionStart", {"source": "compact"}), ("PreCompact", {})])
 def test_lines_may_be_read_again_after_a_start_or_a_compaction(gated: Agent, event: str, more: dict[str, str]) -> None:
-    """keeps: A-39. After a compaction nothing counts as shown."""
+    """After a compaction nothing counts as shown."""
     gated.send("claude", event, **more)
     assert _read(gated, "PreToolUse", offset=12, limit=5) == ""
 
 
 def test_the_read_gate_is_off_by_default(agent: Agent) -> None:
-    """keeps: A-39. By default no read is ever refused, and nothing is recorded for it."""
+    """By default no read is ever refused, and nothing is recorded for it."""
     (agent.project / "cart.py").write_text("line\n" * 60)
     for event in ("PostToolUse", "PreToolUse"):
         assert _read(agent, event, offset=10, limit=5) == ""
@@ -713,7 +713,7 @@ def test_the_read_gate_is_off_by_default(agent: Agent) -> None:
     "arguments", [None, [], "x", {"file_path": 7}, {"file_path": "/nowhere/at/all", "offset": "x"}]
 )
 def test_a_read_with_unusual_arguments_is_never_refused(gated: Agent, arguments: object) -> None:
-    """keeps: TA-15. Arguments of a newer client do not stop the read."""
+    """Arguments of a newer client do not stop the read."""
     for event in ("PreToolUse", "PostToolUse"):
         done = gated.send(
             "claude", event, tool_name="Read", tool_input=arguments, tool_response={"file": {"startLine": 1}}

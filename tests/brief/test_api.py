@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import Memory
@@ -17,7 +18,6 @@ from mica.errors import SourceFailed
 from mica.hook import BRIEFS, OFFERS, is_held_out
 from mica.settings import Settings
 from mica.sources import registry
-from mica.testing.sources import ScriptedSource
 
 CONCEPT = "service:api:login"
 

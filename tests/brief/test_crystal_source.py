@@ -108,7 +108,7 @@ async def test_presets_are_named_budgets(memory: mica.Memory) -> None:
 
 
 async def test_the_weight_of_recency_can_be_set(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-50, B-51, B-52. At full weight the latest crystal comes first, at zero the best match."""
+    """keeps: B-52. At full weight the latest crystal comes first, at zero the best match."""
     for number, texts in enumerate((NOTES, [text.replace("cookie", "header") for text in NOTES])):
         with memory.context(session=f"s{number}"):
             for text in texts:
@@ -145,7 +145,7 @@ async def test_a_correction_outranks_the_mark_it_corrects_and_is_labelled(
 
 
 async def test_crystals_of_a_level_are_found_by_their_text(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-51, B-27. The best match comes first; without a match there is no result."""
+    """The best match comes first; without a match there is no result."""
     await observe(memory, clock, days=3)
     found = await memory.crystals.list("vault secret", level="session")
     assert found
@@ -156,7 +156,7 @@ async def test_crystals_of_a_level_are_found_by_their_text(memory: mica.Memory, 
 
 
 async def test_an_invalid_question_or_budget_is_refused(memory: mica.Memory) -> None:
-    """keeps: B-27. The error is clear, not a traceback from inside."""
+    """keeps: B-27, B-62. The error is clear, not a traceback from inside."""
     for wrong in (
         {"query": None},
         {"query": 3},

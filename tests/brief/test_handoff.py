@@ -36,7 +36,7 @@ def observe(memory: mica.Memory, session: str, *, task: str | None = None) -> No
 
 
 async def test_a_handoff_crystallizes_its_session_and_no_other(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-23, B-28, TB-06, K-16"""
+    """keeps: B-23, B-28, TB-06, K-16, B-08"""
     observe(memory, "s1")
     clock.move(minutes=1)
     observe(memory, "s2", task="login loses the session")
@@ -68,7 +68,7 @@ async def test_a_handoff_of_the_current_block_or_of_a_named_session(memory: mica
 async def test_the_latest_session_is_found_behind_many_events_without_one(
     memory: mica.Memory, clock: HandClock
 ) -> None:
-    """keeps: B-28. Tools that ran outside any session do not hide it."""
+    """Tools that ran outside any session do not hide it."""
     observe(memory, "monday")
     for number in range(2_100):
         clock.move(seconds=number % 2)
@@ -80,7 +80,7 @@ async def test_the_latest_session_is_found_behind_many_events_without_one(
 async def test_the_latest_session_is_found_without_reading_the_whole_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """keeps: B-28. Behind very many events without a session, the session with the latest mark is found."""
+    """Behind very many events without a session, the session with the latest mark is found."""
     monkeypatch.setattr(handoff, "LATEST_MAX", 2_000)
     read: list[int] = []
 
@@ -104,7 +104,7 @@ async def test_the_latest_session_is_found_without_reading_the_whole_log(
 
 
 async def test_open_failed_and_touched_work_is_listed_with_its_source(memory: mica.Memory) -> None:
-    """keeps: B-28, B-69"""
+    """keeps: B-69"""
     observe(memory, "s1")
     with memory.context(session="s1", agent="scout"):
         to_do = memory.mark("Look at the logout page too", tags="todo")
@@ -137,7 +137,7 @@ async def test_open_failed_and_touched_work_is_listed_with_its_source(memory: mi
 
 
 async def test_a_crystal_never_appears_beside_its_sources(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-28"""
+    """keeps: B-28, TB-08"""
     observe(memory, "s1")
     await memory.crystals.make(level="day")
     clock.move(days=1)
@@ -228,7 +228,7 @@ def test_a_handoff_fits_its_budget_and_every_line_has_a_source(
 async def test_a_handoff_reports_how_many_marks_it_did_not_read(
     memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: B-28. A very large session is summarized from its latest marks."""
+    """A very large session is summarized from its latest marks."""
     monkeypatch.setattr(handoff, "MARKS_MAX", 3)
     observe(memory, "s1")
 
@@ -240,7 +240,7 @@ async def test_a_handoff_reports_how_many_marks_it_did_not_read(
 
 
 def test_a_handoff_measures_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """keeps: B-69. The whole text is not measured again for every added line."""
+    """The whole text is not measured again for every added line."""
     measured = 0
 
     def counted(text: str) -> int:

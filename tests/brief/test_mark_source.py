@@ -6,6 +6,8 @@ import asyncio
 import gc
 from collections.abc import Sequence
 
+from tests.sources.scripted_sources import task_fan_out
+
 from mica import Memory
 from mica.brief.crystal_source import CrystalSource
 from mica.brief.mark_source import MarkSource, SharedSearch
@@ -17,7 +19,6 @@ from mica.store.reference.chains import ReferenceChains
 from mica.store.reference.store import EphemeralStore
 from mica.store.reference.texts import ReferenceTexts
 from mica.testing.builders import START_AT, build
-from mica.testing.sources import task_fan_out
 
 
 def shared_search(store: EphemeralStore) -> SharedSearch:

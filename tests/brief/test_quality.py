@@ -51,7 +51,7 @@ def test_tasks_with_briefs_are_compared_with_tasks_without() -> None:
 
 
 def test_the_interval_is_drawn_by_session_because_sessions_are_held_out() -> None:
-    """keeps: C-50, M-18. Ten similar tasks of one session are one observation, not ten."""
+    """keeps: C-50. Ten similar tasks of one session are one observation, not ten."""
     alone = [task(n, is_on=n < 80, succeeded=n % 10 < 7) for n in range(160)]
     together = [
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import EventQuery, Memory
@@ -10,7 +11,6 @@ from mica.settings import Settings
 from mica.sources import api
 from mica.sources.protocol import GATHERED_NAMES
 from mica.testing import HandClock
-from mica.testing.sources import ScriptedSource
 
 CONCEPT = "service:api:login"
 

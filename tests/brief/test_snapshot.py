@@ -6,10 +6,11 @@ import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.sources.scripted_sources import ScriptedSource
+
 from mica import Memory
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
-from mica.testing.sources import ScriptedSource
 
 CONCEPT = "service:api:login"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import EventQuery, Memory
@@ -12,7 +13,6 @@ from mica.mcp.resources import RECEIPTS, read
 from mica.mcp.tools import BY_NAME
 from mica.model.event import EventId
 from mica.testing.builders import build
-from mica.testing.sources import ScriptedSource
 
 
 async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -> None:
@@ -103,7 +103,7 @@ def test_a_reference_is_an_id_a_number_or_a_line_that_ends_in_numbers(text: str,
 
 
 async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memory) -> None:
-    """keeps: B-33. An agent's crystal of its own session covers all its marks; a second one supersedes the first."""
+    """An agent's crystal of its own session covers all its marks; a second one supersedes the first."""
     with memory.context(session="s1", agent="scout"):
         ids = [memory.mark(f"Step {number} of the login sets the session cookie again").id for number in range(5)]
         first = await memory.crystals.commit([("The cookie is set five times", ids[:1])])

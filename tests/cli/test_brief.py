@@ -31,7 +31,6 @@ def test_a_brief_goes_to_stdout_and_its_cost_to_stderr(terminal: Terminal) -> No
 
 
 def test_a_budget_too_small_for_any_line_names_the_one_it_needs(terminal: Terminal) -> None:
-    """keeps: B-26"""
     terminal.run("mark", "The cookie is set before the redirect")
 
     small = terminal.run("brief", "cookie", "--budget", "10")

@@ -72,7 +72,7 @@ def test_options_that_contradict_each_other_are_refused(
 
 
 def test_expand_lists_what_was_left_out_at_every_level(store_terminal: StoreTerminal) -> None:
-    """keeps: B-29, B-21. This includes whole crystals that were dropped."""
+    """keeps: B-65. This includes whole crystals that were dropped."""
 
     async def made() -> Crystal:
         settings = mica.load_settings(store_terminal.variables)

@@ -115,7 +115,7 @@ def test_an_unknown_client_fails_silently(user: User) -> None:
 
 
 def test_walks_are_imported_from_a_file_or_standard_input(user: User) -> None:
-    """keeps: A-11, A-20. A build workflow pipes its file accesses; a mistake is reported in one line."""
+    """keeps: A-20. A build workflow pipes its file accesses; a mistake is reported in one line."""
     walk = {"task": "Build the login page", "workflow": "build", "steps": [{"path": "a.py", "operation": "read"}]}
     (user.project / "walks.jsonl").write_text(json.dumps(walk) + "\n")
 

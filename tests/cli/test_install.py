@@ -32,7 +32,7 @@ def run(user_home: Path, *words: str) -> Done:
 
 
 def test_install_shows_a_diff_and_writes_nothing_without_consent(user_home: Path) -> None:
-    """keeps: A-32. A dry run exits 0; a run that cannot ask for consent does not."""
+    """A dry run exits 0; a run that cannot ask for consent does not."""
     shown, refused = run(user_home, "install", "--dry-run"), run(user_home, "install")
 
     for done in (shown, refused):

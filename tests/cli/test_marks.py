@@ -46,7 +46,7 @@ def test_a_mark_is_read_from_standard_input(terminal: Terminal) -> None:
 
 
 def test_a_mark_takes_times_in_every_notation(terminal: Terminal) -> None:
-    """keeps: B-43. A time in the configured zone, one with its own zone, or a duration ago; all lines share it."""
+    """A time in the configured zone, one with its own zone, or a duration ago; all lines share it."""
     terminal.variables["MICA_TIME_ZONE"] = "Asia/Kathmandu"
     for at in ("2024-11-05T09:30", "2024-11-05T03:45:00Z", "90s", "last Tuesday"):
         assert terminal.run("mark", "It was the proxy", "--at", at).exit_code == 0

@@ -110,7 +110,7 @@ def test_input_that_is_not_utf_8_is_refused_in_one_line(terminal: Terminal, comm
 
 
 def test_times_are_shown_in_the_configured_zone(store_terminal: StoreTerminal) -> None:
-    """keeps: B-65. Days named in a query and times of marks use the same zone."""
+    """Days named in a query and times of marks use the same zone."""
     store_terminal.variables["MICA_TIME_ZONE"] = "Asia/Kathmandu"  # no machine of ours is there
     number = store_terminal.document("mark", "the cookie is gone")["position"]
     found = store_terminal.run("search", "cookie today")

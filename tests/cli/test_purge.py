@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.residue import residue
 
 import mica
 from mica.cli import cli
-from mica.testing.residue import residue
 
 VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
 SECRET = "vault-NeedleInTheHay"

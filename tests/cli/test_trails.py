@@ -57,7 +57,7 @@ def test_a_trail_is_made_listed_shown_and_published(run: CliRunner, tmp_path: Pa
 
 
 def test_a_trail_is_explored_tracked_suspended_and_measured(run: CliRunner) -> None:
-    """keeps: A-33, A-07, TA-12"""
+    """keeps: A-33, TA-12"""
     printed(run, "trails", "create", "login", "src/auth.py", "src/session.py")
     assert "2 of its files are there" in printed(run, "trails", "explore", "src")
     assert "No trail leads there" in printed(run, "trails", "explore", "nowhere/else")
@@ -110,7 +110,7 @@ def test_a_trail_cannot_take_the_name_of_a_built_in_command(run: CliRunner, name
 
 
 def test_a_second_trail_of_the_same_files_is_refused(run: CliRunner) -> None:
-    """keeps: A-23. The first one stays."""
+    """The first one stays."""
     printed(run, "trails", "create", "login", "src/auth.py:10-40")
     result = run.invoke(cli, ["trails", "create", "signing-in", "src/auth.py:50-60"])
     assert result.exit_code == 1

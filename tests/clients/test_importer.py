@@ -36,7 +36,7 @@ async def stored(memory: Memory) -> dict[str, Event]:
 
 
 async def test_recordings_are_imported_completely_and_once(memory: Memory) -> None:
-    """keeps: A-08, A-12. All reads and writes with their ranges; usage counted once for each answer."""
+    """keeps: A-12. All reads and writes with their ranges; usage counted once for each answer."""
     done = await memory.clients.import_transcripts([A, B, SUBAGENT])
 
     assert (done.files, done.repeated, done.failed) == (3, 0, {})

@@ -332,7 +332,7 @@ async def test_events_from_hooks_and_from_the_transcript_are_stored_once(
 async def test_answers_are_rendered_and_stay_identical(
     tmp_path: Path, folder: Path, spools: Spools, home: Settings
 ) -> None:
-    """keeps: A-18. A hook prints a brief rendered earlier, with a receipt; the same knowledge gives the same bytes."""
+    """A hook prints a brief rendered earlier, with a receipt; the same knowledge gives the same bytes."""
     write(folder, lines(3))
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.mark("The cookie is set before the redirect", tags=("gotcha",))
@@ -439,7 +439,7 @@ async def test_a_withdrawn_teaching_is_no_longer_answered(tmp_path: Path, spools
 
 
 def test_a_background_ingest_also_runs_due_work(tmp_path: Path, home: Settings) -> None:
-    """keeps: A-17. If only hooks run, trails are still evolved daily and sessions closed."""
+    """keeps: A-17, A-22. If only hooks run, trails are still evolved daily and sessions closed."""
     write(hooks_folder(tmp_path / "space.db"), lines(3))
     words = [sys.executable, "-m", "mica", "--store", str(tmp_path / "space.db"), "--json"]
     environment = {**os.environ, "HOME": str(home.home.parent), "MICA_SEMANTIC": "off"}

@@ -59,7 +59,7 @@ def test_every_hook_exits_0_when_mica_was_removed(shell: str, tmp_path: Path) ->
 
 
 def test_hooks_and_server_get_a_data_folder_that_a_variable_names(user_home: Path) -> None:
-    """keeps: A-39. A program started by an agent does not have the variables of the installing shell."""
+    """A program started by an agent does not have the variables of the installing shell."""
     plain, moved = machine_of(user_home), machine_of(user_home, environment={"MICA_HOME": "elsewhere"})
     assert "MICA_HOME" not in plain.hook_command("Stop")
     assert "env" not in plain.server

@@ -26,7 +26,7 @@ from mica.errors import InvalidInput
 
 
 def test_uninstalling_restores_every_file_to_the_byte(machine: Machine, user_home: Path) -> None:
-    """keeps: A-30. Nothing of the user's is lost, and created folders are removed."""
+    """Nothing of the user's is lost, and created folders are removed."""
     before = contents(user_home)
 
     plan = change(machine)

@@ -23,7 +23,7 @@ def test_hooks_are_plain_commands(machine: Machine) -> None:
 
 
 def test_reads_are_gated_only_if_the_setting_is_on(user_home: Path) -> None:
-    """keeps: A-39. Without the setting no hook runs before a read."""
+    """Without the setting no hook runs before a read."""
     assert "PreToolUse" not in hooks(machine_of(user_home))
     gates = hooks(machine_of(user_home, read_gate=True))["PreToolUse"]
     assert isinstance(gates, list)

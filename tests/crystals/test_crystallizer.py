@@ -17,7 +17,7 @@ from mica.crystals.crystallizer import extractive
 from mica.crystals.digest import Digest, DigestSource
 from mica.crystals.requests import Crystallized, CrystalScope, Digester
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
-from mica.model.crystal import CrystalQuery, Level
+from mica.model.crystal import Crystal, CrystalQuery, Level
 from mica.model.event import EventId, EventQuery
 from mica.model.mark import Mark
 from mica.settings import CrystalSettings, Settings
@@ -46,10 +46,7 @@ async def digests(memory: mica.Memory) -> dict[str, str]:
 async def test_sessions_days_weeks_and_epochs_are_crystallized_as_time_passes(
     memory: mica.Memory, clock: HandClock
 ) -> None:
-    """keeps: B-02, B-63, B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07.
-
-    Levels are made in order, and marks are never changed.
-    """
+    """keeps: B-02, B-19, K-15, TB-05. Levels are made in order, and marks are never changed."""
     for day in range(15):
         clock.at = MONDAY + timedelta(days=day)
         observe(memory, clock, f"morning {day}")
@@ -76,8 +73,28 @@ async def test_sessions_days_weeks_and_epochs_are_crystallized_as_time_passes(
     assert await memory.upkeep.verify() == []
 
 
+async def test_every_mark_is_reachable_from_the_one_crystal_of_its_week(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: B-36. Each level has few crystals, and expanding them level by level ends at all marks."""
+    for day in range(5):
+        clock.at = MONDAY + timedelta(days=day)
+        observe(memory, clock, f"morning {day}")
+        observe(memory, clock, f"noon {day}")
+    marks = {event.id for event in await memory.events.query(EventQuery(names=("mark",), limit=None))}
+    clock.at = MONDAY + timedelta(days=8)
+    await memory.crystals.make_due()
+
+    layer: list[Crystal | Mark] = list(await memory.crystals.list(level="week"))
+    sizes = [len(layer)]
+    while crystals := [each for each in layer if isinstance(each, Crystal)]:
+        layer = [source for crystal in crystals for source in await memory.crystals.expand(crystal.id)]
+        sizes.append(len(layer))
+
+    assert sizes == [1, 5, 10, len(marks)]
+    assert {mark.id for mark in layer} == marks
+
+
 async def test_every_statement_of_a_crystal_quotes_the_marks_it_cites(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-62, B-63, K-13, K-51, M-17, TB-10, TB-13.
+    """keeps: B-62, B-63, K-13, K-51, M-17, TB-10.
 
     Quotes are verbatim at every level; marks that are not quoted are listed with the reason.
     """
@@ -247,7 +264,7 @@ async def test_a_tree_of_marks_gets_a_crystal_of_its_own(memory: mica.Memory, cl
 
 
 async def test_an_agent_can_commit_its_own_crystal(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-17, K-17. It must obey the same laws as every other crystal."""
+    """keeps: K-17. It must obey the same laws as every other crystal."""
     refs = observe(memory, clock, "s1")
     ids = [ref.id for ref in refs]
     insight = [("Login lost its session because the cookie was set before the redirect.", ids[:2])]
@@ -652,7 +669,7 @@ async def test_superseded_crystals_stay_readable(memory: mica.Memory, clock: Han
 async def test_a_committed_crystal_needs_a_period_that_fits_its_level(
     memory: mica.Memory, level: Level, period: str
 ) -> None:
-    """keeps: B-17. If the period does not fit the level, nothing is stored."""
+    """If the period does not fit the level, nothing is stored."""
     one = memory.mark("The cookie is set before the redirect, so that the session is lost on every login")
 
     with pytest.raises(InvalidInput, match=r"cannot have the period|there is no level"):

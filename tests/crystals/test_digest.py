@@ -206,7 +206,7 @@ def test_another_process_makes_the_same_bytes() -> None:
 
 
 def test_a_session_digest_states_the_outcome_and_its_reason() -> None:
-    """keeps: B-03, B-17, B-35, K-18.
+    """keeps: B-03, B-17, B-35, K-18, B-62.
 
     It holds the decision and its reason, not the search for it, and never a template.
     """

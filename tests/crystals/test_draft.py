@@ -99,7 +99,7 @@ async def test_a_day_crystal_written_by_an_agent_keeps_its_text(memory: mica.Mem
 
 
 async def test_a_stated_principle_reaches_its_crystal(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-15. It is verbatim, exempt from the digest's budget, and cites every mark that states it."""
+    """keeps: B-43. It is verbatim, exempt from the digest's budget, and cites every mark that states it."""
     observe(memory, clock, "s1")
     with memory.context(session="s1"):
         one = memory.mark("Two requests raced for one row in the cart.", principles=("Lock before you read",))

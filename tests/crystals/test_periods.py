@@ -64,7 +64,7 @@ def periods(found: Iterable[DuePeriod[Mark] | DuePeriod[Crystal] | Waiting]) -> 
 
 
 def test_a_session_closes_after_a_period_without_events() -> None:
-    """keeps: B-08, B-23, TB-07"""
+    """keeps: B-08, B-23"""
     group = marks(6)
     assert periods(closed_sessions(group, now=group[-1].at + IDLE)) == ["session:s1"]
     [waits] = closed_sessions(group, now=group[-1].at + IDLE - timedelta(seconds=1))
@@ -80,14 +80,14 @@ def test_any_event_keeps_a_session_open() -> None:
 
 
 def test_an_ended_or_requested_session_is_closed() -> None:
-    """keeps: B-23. A session closes by its end event or by an explicit request."""
+    """keeps: B-23, B-08. A session closes by its end event or by an explicit request."""
     group = marks(6)
     assert periods(closed_sessions(group, now=NOON, ended={"s1"})) == ["session:s1"]
     assert periods(closed_sessions(group, now=NOON, forced=True)) == ["session:s1"]
 
 
 def test_small_sessions_are_pooled_at_the_end_of_the_day() -> None:
-    """keeps: B-16. One crystal over all of them is shorter than its sources; one for each would not be."""
+    """One crystal over all of them is shorter than its sources; one for each would not be."""
     group = [*marks(2), *marks(2, session="s2", at=NOON + timedelta(hours=1)), *marks(1, session=None)]
     [waits] = closed_sessions(group, now=NOON + timedelta(hours=3))
     assert (waits.period, isinstance(waits, Waiting) and waits.count) == ("pool:2026-11-04", 5)
@@ -118,7 +118,6 @@ def test_a_session_of_several_days_gets_one_crystal_per_day() -> None:
 
 
 def test_sessions_with_a_common_name_prefix_are_kept_apart() -> None:
-    """keeps: B-13"""
     other = crystal("session:fix login")
     [fresh] = closed_sessions(marks(6, session="fix"), [other], now=NOON + timedelta(hours=5))
     assert isinstance(fresh, DuePeriod)
@@ -140,7 +139,7 @@ def test_a_day_begins_at_midnight_in_the_configured_zone(zone: str, day: str) ->
 
 
 def test_a_day_ends_at_midnight_when_the_clocks_change() -> None:
-    """keeps: TB-07. Berlin has a day of 25 hours on 2026-10-25, and one of 23 in spring."""
+    """keeps: TB-07, B-09, B-23. Berlin has a day of 25 hours on 2026-10-25, and one of 23 in spring."""
     for start, end in (
         (datetime(2026, 10, 25, 10, tzinfo=UTC), datetime(2026, 10, 25, 23, tzinfo=UTC)),  # 24:00 is 23:00 UTC
         (datetime(2026, 3, 29, 10, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)),
@@ -151,7 +150,7 @@ def test_a_day_ends_at_midnight_when_the_clocks_change() -> None:
 
 
 def test_a_week_ends_on_sunday_at_midnight() -> None:
-    """keeps: B-10, K-19. Weeks are ISO weeks, across the turn of the year too."""
+    """keeps: B-10, K-19, B-23. Weeks are ISO weeks, across the turn of the year too."""
     day = crystal("day:2026-12-30", level="day", start=datetime(2026, 12, 30, 9, tzinfo=UTC))
     sunday_24 = datetime(2027, 1, 3, 23, tzinfo=UTC)  # in Berlin
     assert periods(closings.weeks([day], {}, now=sunday_24 - timedelta(seconds=1), calendar=BERLIN)) == []

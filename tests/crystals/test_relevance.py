@@ -41,12 +41,14 @@ def crystal(number: int, text: str, *, level: Level = "session", days_ago: float
 
 
 def test_recency_halves_with_every_half_life() -> None:
+    """keeps: B-50"""
     assert score_recency(NOW, NOW) == 1.0
     assert score_recency(NOW - timedelta(days=HALF_LIFE_DAYS), NOW) == pytest.approx(0.5)
     assert score_recency(NOW + timedelta(days=1), NOW) == 1.0
 
 
 def test_relevance_is_the_share_of_terms_with_a_bonus_for_the_phrase() -> None:
+    """keeps: B-51"""
     about = crystal(1, "The session cookie is lost behind the proxy")
 
     def relevance(query: str) -> float:
@@ -61,6 +63,7 @@ def test_relevance_is_the_share_of_terms_with_a_bonus_for_the_phrase() -> None:
 
 
 def test_a_phrase_that_occurs_word_for_word_raises_relevance_but_never_above_one() -> None:
+    """keeps: B-51"""
     about = crystal(1, "It is the session cookie that is lost")
     query = "session cookie"
     assert score_relevance(about, frozenset([*terms(query), "database"]), query) == pytest.approx(2 / 3 + PHRASE_BONUS)
@@ -75,6 +78,7 @@ def test_ranking_puts_the_most_relevant_first_and_of_equals_the_latest() -> None
 
 
 def test_levels_come_before_scores_in_a_selection() -> None:
+    """keeps: B-26"""
     week, session = crystal(1, "A week", level="week", days_ago=30), crystal(2, "Today")
 
     chosen = select_within([session, week], {}, budget_tokens=100, recency_weight=0.7, now=NOW)
@@ -83,6 +87,7 @@ def test_levels_come_before_scores_in_a_selection() -> None:
 
 
 def test_a_crystal_too_long_for_the_rest_of_the_budget_leaves_room_for_a_shorter_one() -> None:
+    """keeps: B-52"""
     first, long, short = crystal(1, "First"), crystal(2, "Long", days_ago=1, tokens=90), crystal(3, "Short", days_ago=2)
 
     chosen = select_within([first, long, short], {}, budget_tokens=25, recency_weight=1.0, now=NOW)

@@ -241,7 +241,7 @@ async def test_a_teaching_enters_briefs_until_it_is_withdrawn(memory: mica.Memor
 
 
 async def test_a_crystal_that_lost_a_source_is_not_taught(home: Settings, tmp_path: Path) -> None:
-    """keeps: B-30, B-43. It is taught again once it has been rebuilt."""
+    """keeps: B-30. It is taught again once it has been rebuilt."""
     settings = msgspec.structs.replace(home, crystals=CrystalSettings(auto=False))
     async with mica.open(tmp_path / "space.db", settings=settings) as memory:
         made = await crystal_of_session(memory)

@@ -100,7 +100,7 @@ import asyncio, os, shutil, signal, sys
 from pathlib import Path
 import apsw, mica
 from mica.errors import StoreFull
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 
 LEFT, FULL = 2_500, 9  # events, in three batches; how a process ends whose store had no room
 

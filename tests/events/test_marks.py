@@ -82,7 +82,7 @@ async def test_secrets_are_redacted_in_marks_but_not_in_events(memory: Memory) -
     ],
 )
 async def test_a_mark_with_an_impossible_time_is_refused(memory: Memory, at: datetime, said: str) -> None:
-    """keeps: B-43. This holds with a parent too, whose time it is compared with."""
+    """This holds with a parent too, whose time it is compared with."""
     root = memory.mark("The cookie is set before the redirect")
     for parent in (None, root):
         with pytest.raises(InvalidInput, match=said):

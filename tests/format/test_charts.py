@@ -20,7 +20,7 @@ printable = st.text(max_size=20).map(lambda text: "".join(filter(str.isprintable
 @example([(0.0, 0.0), (5e-324, 5e-324)], "the smallest number there is")
 @example([(1e9, -1e9), (1e9 + 1e-6, -1e9 + 1e-6)], "two values that no picture can tell apart")
 def test_every_picture_is_well_formed(points: list[tuple[float, float]], name: str) -> None:
-    """keeps: A-29. Any figures give a valid picture."""
+    """Any figures give a valid picture."""
     pictures = [
         lines(name, [Series(name=name, points=points), Series(name="b", points=points, dots=True)], across="x", up="y"),
         bars(name, [(name, abs(y)) for _, y in points], unit="tokens"),
@@ -95,7 +95,6 @@ def test_a_group_has_a_linked_header_and_its_children_inside() -> None:
 
 
 def test_texts_are_escaped() -> None:
-    """keeps: TA-13"""
     inside = (Tile(name=MARKUP, value=1, title=MARKUP),)
     drawn = [
         columns(MARKUP, [Column(label=MARKUP, parts=(1, 1), line=1)], parts=PARTS, line=(MARKUP, "accent")),

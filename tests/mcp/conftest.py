@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, Implementation, TextContent
+from tests.mcp.stdio_client import StdioClient
 
 import mica
-from mica.testing.stdio import StdioClient
 
 SOURCES = Path(mica.__file__).parent.parent
 SESSION = "89f4bcb0-c600-471f-8523-f8ca45a1d6d0"

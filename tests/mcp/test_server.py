@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types.methods import validate_server_result
 from tests.mcp.conftest import META, Start
+from tests.mcp.stdio_client import Message
 
 from mica.mcp import protocol
 from mica.mcp.server import INSTRUCTIONS
-from mica.testing.stdio import Message
 
 RECORDED = sorted((Path(__file__).parent.parent / "fixtures" / "mcp").glob("*.jsonl"))
 

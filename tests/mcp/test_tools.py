@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 import pytest
 from tests.mcp.conftest import SESSION, Start, connected, structured
+from tests.mcp.stdio_client import StdioClient
 
 import mica
 from mica.format.fence import CLOSING, OPENING
@@ -20,7 +21,6 @@ from mica.model.event import EventQuery, utc_now
 from mica.model.walk import WALK_EVENTS, step_of, walks_of
 from mica.settings import Settings
 from mica.testing.postgres import LocalPostgres
-from mica.testing.stdio import StdioClient
 
 SCHEMA_TOKENS_MAX = 1_200
 
@@ -106,7 +106,7 @@ async def test_mark_reports_the_use_of_a_trail(start: Start, environment: dict[s
 async def test_mark_records_the_walk_of_a_build_workflow(
     start: Start, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """keeps: A-11, A-20. An orchestrator without hooks reports opened files, and trails are learned from them."""
+    """keeps: A-20. An orchestrator without hooks reports opened files, and trails are learned from them."""
     place = tmp_path / "space.db"
     client = start("--store", str(place), CLAUDE_CODE_SESSION_ID=SESSION)
     client.initialize()
@@ -223,7 +223,6 @@ async def test_a_result_has_readable_text_and_structured_content(memory: mica.Me
 
 
 async def test_a_budget_too_small_for_any_line_is_named_instead_of_knowing_nothing(memory: mica.Memory) -> None:
-    """keeps: B-26"""
     memory.mark("The cookie is set late")
 
     small = await BY_NAME["brief"].call(memory, {"task": "cookie", "budget_tokens": 10})

@@ -88,7 +88,7 @@ def test_trust_never_exceeds_the_observed_rate_and_grows_with_success(successes:
 
 
 def test_a_failed_first_walk_scores_zero_and_is_never_hot() -> None:
-    """keeps: TA-03. Success starts as unknown, not at 100."""
+    """keeps: TA-03, A-05. Success starts as unknown, not at 100."""
     failed = trail(runs=1, sessions=1, failures=1)
     assert failed.success == 0.0
     assert trust(failed, GATES) == 0.0
@@ -99,7 +99,7 @@ def test_a_failed_first_walk_scores_zero_and_is_never_hot() -> None:
 
 
 def test_a_trail_is_hot_on_exactly_the_configured_run() -> None:
-    """keeps: TA-07. Run 3 makes it hot, not run 4; from two sessions, not from one."""
+    """keeps: TA-07, A-02. Run 3 makes it hot, not run 4; from two sessions, not from one."""
     states = [
         with_state(trail(runs=runs, sessions=2, successes=runs), now=START_AT, gates=GATES).state
         for runs in range(1, 5)
@@ -172,7 +172,7 @@ def test_a_crystallized_trail_that_fails_is_suspended_with_the_reason() -> None:
 
 
 def test_gates_are_settings() -> None:
-    """keeps: K-01, A-47. Each can be set, and impossible values are refused."""
+    """keeps: K-01, A-39. Each can be set, and impossible values are refused."""
     set_ = load_settings({"HOME": "/nowhere", "MICA_TRAILS_RUNS": "5", "MICA_TRAILS_AUTO": "false"}).trails
     assert (set_.runs, set_.auto, set_.hot) == (5, False, 0.90)
 

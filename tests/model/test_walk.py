@@ -50,7 +50,7 @@ async def test_an_outcome_is_unknown_until_it_is_reported(tmp_path: Path) -> Non
 
 
 async def test_a_retracted_prompt_has_no_walk(tmp_path: Path) -> None:
-    """keeps: B-43, A-45. This also holds where only the events that walks are read from are queried."""
+    """keeps: A-45. This also holds where only the events that walks are read from are queried."""
     async with mica.open(tmp_path / "shop.db") as memory:
         for task in ("Mend the login", "Mend the basket"):
             memory.trails.record(task, [{"path": "auth.py", "operation": "read"}])
@@ -96,7 +96,7 @@ def test_the_latest_directory_is_that_of_the_last_session(tmp_path: Path) -> Non
 
 
 async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> None:
-    """keeps: A-11, A-20.
+    """keeps: A-20.
 
     It makes the same events as hooks, under the workflow's task kind and with the reported outcome.
     """

@@ -76,7 +76,7 @@ async def test_a_workflow_reports_its_files_in_one_call(memory: mica.Memory) -> 
 
 
 async def test_a_trail_is_chosen_loaded_and_tracked(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: TA-12, A-16, A-07, A-45.
+    """keeps: TA-12, A-16, A-07, A-45, A-22.
 
     A choice has the kind of match; a use and its outcome count for the trail and its session.
     """
@@ -145,7 +145,7 @@ async def test_a_trail_is_made_by_hand(memory: mica.Memory) -> None:
 
 
 async def test_evolution_crystallizes_trails_that_pass_the_gate_once(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-04, A-17, K-01, K-02, K-49. Nine successes pass 0.95; different steps later make a new version."""
+    """keeps: A-04, A-17, K-01, K-02, K-49, A-14. Nine successes pass 0.95; different steps later make a new version."""
     for number in range(8):
         await walk(memory, clock, f"s{number}")
     report = await memory.trails.evolve()
@@ -304,7 +304,7 @@ async def test_a_place_of_publication_is_recorded_once(memory: mica.Memory, tmp_
 async def test_a_trail_is_removed_when_all_its_prompts_are_retracted(
     memory: mica.Memory, clock: HandClock, named: bool
 ) -> None:
-    """keeps: A-45, B-43. Its runs, name and description came from them, whether it was crystallized or not."""
+    """keeps: A-45. Its runs, name and description came from them, whether it was crystallized or not."""
     for number in range(2):
         await walk(memory, clock, f"s{number}")
     if named:
@@ -417,7 +417,7 @@ async def test_without_steps_marks_are_not_read_for_walks(memory: mica.Memory, m
 
 
 async def test_learning_is_repeated_after_a_purge_in_between(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: U-08, A-22. Learning that began before a purge is discarded and repeated."""
+    """keeps: U-08. Learning that began before a purge is discarded and repeated."""
     await walk(memory, clock, "s1", paths=("secret_plan.py", "auth.py"))
     await memory.trails.list()
     library = memory.trails._library

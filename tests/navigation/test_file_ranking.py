@@ -46,7 +46,7 @@ async def work(memory: Memory, clock: HandClock, shop: Path) -> None:
 
 
 async def test_a_result_that_names_a_likely_file_comes_first(memory: Memory, clock: HandClock, shop: Path) -> None:
-    """keeps: A-42. `parts` contains the factor, and results without file names keep their scores."""
+    """`parts` contains the factor, and results without file names keep their scores."""
     await work(memory, clock, shop)
     before = await memory.search("cookie lost redirect", level="mark")
     await memory.navigate("cookie lost redirect", root=shop)

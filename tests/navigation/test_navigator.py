@@ -53,7 +53,7 @@ def turn(memory: mica.Memory, clock: HandClock, session: str, prompt: str, *path
 
 
 async def test_navigate_answers_with_places_without_any_history(memory: mica.Memory, root: Path) -> None:
-    """keeps: TA-12, A-42. Places have a probability and reasons; names and words are enough without history."""
+    """keeps: A-42. Places have a probability and reasons; names and words are enough without history."""
     places = await memory.navigate("the login redirect in auth/session.py loses the cookie", root=root)
 
     assert places[0].path == "auth/session.py"
@@ -64,7 +64,7 @@ async def test_navigate_answers_with_places_without_any_history(memory: mica.Mem
 
 
 async def test_files_of_similar_prompts_are_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
-    """keeps: A-16, K-05. History counts in addition to words, and the tier shows it."""
+    """keeps: K-05. History counts in addition to words, and the tier shows it."""
     turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py")
     turn(memory, clock, "s1", "thanks")
 
@@ -177,10 +177,7 @@ async def test_missing_git_and_files_are_named(memory: mica.Memory, tmp_path: Pa
 async def test_the_weights_of_signals_are_learned_from_tasks(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
 ) -> None:
-    """keeps: A-16.
-
-    Each task is learned from once, and changes the next answer.
-    """
+    """Each task is learned from once, and changes the next answer."""
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         for _ in range(4):
             turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
@@ -200,10 +197,7 @@ async def test_the_weights_of_signals_are_learned_from_tasks(
 async def test_tasks_imported_late_are_learned_from(
     home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
 ) -> None:
-    """keeps: A-16.
-
-    A transcript may be older than the tasks learned so far. It is predicted from its own past, and counts once.
-    """
+    """A transcript may be older than the tasks learned so far. It is predicted from its own past, and counts once."""
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         early = clock()
         clock.move(days=2)

@@ -36,7 +36,7 @@ async def memory(shop: Shop) -> AsyncIterator[mica.Memory]:
 async def test_the_files_of_a_brief_are_those_of_navigate_without_hooks(
     shop: Shop, target: str, request: pytest.FixtureRequest
 ) -> None:
-    """keeps: A-42. The ranking is the same in every store, and new steps of the session count at once."""
+    """The ranking is the same in every store, and new steps of the session count at once."""
     settings = msgspec.structs.replace(shop.settings, brief=msgspec.structs.replace(shop.settings.brief, deadline_s=30))
     address = request.getfixturevalue("server").address() if target == "postgres" else target
 
@@ -150,10 +150,7 @@ async def test_a_purge_by_another_process_removes_a_files_reasons(
 
 
 async def test_a_command_starts_no_background_read(shop: Shop, request: pytest.FixtureRequest) -> None:
-    """keeps: A-42.
-
-    A command uses saved files of any age. `mica upkeep tick` saves them, and a search never reads the log for them.
-    """
+    """A command uses saved files of any age. `mica upkeep tick` saves them; a search never reads the log for them."""
     address = request.getfixturevalue("server").address()
 
     async def files_line(*, reads_ahead: bool) -> str:
@@ -185,10 +182,7 @@ async def test_a_command_starts_no_background_read(shop: Shop, request: pytest.F
 
 
 async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> None:
-    """keeps: A-42.
-
-    The answer as of a time equals the answer at that time, without anything learned since.
-    """
+    """The answer as of a time equals the answer at that time, without anything learned since."""
 
     def files(brief: mica.Brief) -> list[tuple[str, str]]:
         return [(each.kind or "", each.text) for each in brief.passages if each.source == "files"]
@@ -209,10 +203,7 @@ async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> No
 
 
 async def test_a_repeated_search_does_not_rank_again(shop: Shop) -> None:
-    """keeps: A-42.
-
-    The files of a question are cached while neither the saved history nor the saved tree changes.
-    """
+    """The files of a question are cached while neither the saved history nor the saved tree changes."""
     target = shop.root.parent / "other.db"
     async with mica.open(target, settings=shop.settings, clock=shop.clock) as memory:
         memory.emit("session.started", {"cwd": str(shop.root)})

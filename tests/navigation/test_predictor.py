@@ -26,7 +26,7 @@ def navigator_of(contents: Sequence[dict[str, int]], past: Sequence[Task]) -> Pr
 def test_the_same_question_gets_the_same_answer_from_files_of_the_tree(
     contents: list[dict[str, int]], past: list[Task], text: str, session: tuple[tuple[str, ...], ...]
 ) -> None:
-    """keeps: A-42. Only existing files are offered, and no probability is above 0.9."""
+    """Only existing files are offered, and no probability is above 0.9."""
     question = PromptQuestion(text=text, session=session)
     one = navigator_of(contents, past)
     places = one.rank(question, limit=50)

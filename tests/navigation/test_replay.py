@@ -158,7 +158,7 @@ def test_dollars_are_unknown_where_the_model_has_no_price() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60))
 def test_every_guess_is_in_one_bin(guesses: list[tuple[float, bool]]) -> None:
-    """keeps: A-42. The calibration covers every guess."""
+    """The calibration covers every guess."""
     made = bin_guesses(guesses)
     assert sum(each.count for each in made) == len(guesses)
     assert all(each.low - 1e-9 <= each.mean <= each.high + 1e-9 for each in made)

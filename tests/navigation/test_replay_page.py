@@ -55,7 +55,7 @@ def test_counts_of_one_are_grammatical() -> None:
 
 
 def test_prompts_are_escaped_on_the_page() -> None:
-    """keeps: TA-13. A prompt is data on the page, never markup."""
+    """A prompt is data on the page, never markup."""
     shown = render_page(replay_of(1, prompt="<script>alert(1)</script>"))
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown

@@ -45,7 +45,7 @@ def test_a_past_tree_has_the_files_committed_by_then(tmp_path: Path) -> None:
 
 
 def test_links_binaries_secrets_and_large_files_have_no_text(tmp_path: Path) -> None:
-    """keeps: A-30. Files that must not be read are not read from the history either."""
+    """Files that must not be read are not read from the history either."""
     git(tmp_path, "init", "-q")
     (tmp_path / "link.py").symlink_to("/etc/passwd")
     (tmp_path / "raw.bin").write_bytes(b"\0\1\2")
@@ -67,7 +67,7 @@ def test_a_folder_without_history_is_an_error(tmp_path: Path) -> None:
 
 
 def test_closing_past_trees_ends_the_git_process(tmp_path: Path) -> None:
-    """keeps: A-40. Closing ends the git process, and may be repeated."""
+    """Closing ends the git process, and may be repeated."""
     git(tmp_path, "init", "-q")
     commit(tmp_path, 0, a_py="one")
     trees = PastTrees(tmp_path)

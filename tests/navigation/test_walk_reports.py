@@ -34,10 +34,7 @@ def line(**changed: object) -> bytes:
 
 
 async def test_walks_of_a_workflow_are_stored_once_even_if_imported_again(memory: mica.Memory) -> None:
-    """keeps: A-11, A-20.
-
-    A walk has its steps in order, its kind of task and its outcome.
-    """
+    """keeps: A-20. A walk has its steps in order, its kind of task and its outcome."""
     lines = [line(id="7", at=START_AT.isoformat()), b"\n", line(task="Another")]
     first = await memory.trails.import_walks(lines)
     again = await memory.trails.import_walks(lines)

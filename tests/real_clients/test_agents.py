@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.real_clients.loopback import Body, ScriptedCall, ScriptedModelServer, ScriptedStep
 
 import mica
 from mica.model.event import Event, EventQuery
 from mica.settings import Settings
-from mica.testing.loopback import Body, ScriptedCall, ScriptedModelServer, ScriptedStep
 
 PROGRAMS = Path(os.environ["MICA_TEST_CLIENTS"]) / "node_modules" / ".bin"
 TIMEOUT_S = 240

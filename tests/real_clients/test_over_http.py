@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.real_clients.loopback import ScriptedCall, ScriptedModelServer, ScriptedStep
 from tests.real_clients.test_agents import AGENTS, CHOSEN, TIMEOUT_S, Environment, environment_of, run_agent, run_mica
-
-from mica.testing.loopback import ScriptedCall, ScriptedModelServer, ScriptedStep
 
 SAID = "The session cookie is set before the redirect"
 Connect = Callable[[Path, Path, str, str], tuple[str, ...]]  # home, project, address, token; what is said beside

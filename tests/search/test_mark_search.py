@@ -70,7 +70,7 @@ async def found(store: Store, query: str = "parser", **filters: object) -> list[
 
 
 async def test_only_marks_that_match_the_filters_are_found(store: Store) -> None:
-    """keeps: B-65. Filters are time, agent and tag; neighbours lend their words, but are not returned."""
+    """Filters are time, agent and tag; neighbours lend their words, but are not returned."""
     await filled(store)
 
     assert await found(store) == list(range(1, 13))
@@ -140,7 +140,7 @@ async def test_a_date_in_the_query_raises_its_marks_and_is_reported(home: Settin
 async def test_marks_of_the_named_period_come_first(
     home: Settings, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: B-65. They come before better matches of another day, however many there are."""
+    """They come before better matches of another day, however many there are."""
     monkeypatch.setattr(searching, "CANDIDATES", 10)
     monkeypatch.setattr(searching, "SHORTLIST_OF_FEW", 10)
     async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
@@ -156,7 +156,7 @@ async def test_marks_of_the_named_period_come_first(
 
 
 async def test_the_latest_of_duplicate_marks_is_shown(home: Settings) -> None:
-    """keeps: B-65. This holds even if an older one opened its session; a brief shows the latest time too."""
+    """This holds even if an older one opened its session; a brief shows the latest time too."""
     async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
         for day in range(20, -1, -1):
             with memory.context(session=f"day {day}"):

@@ -69,7 +69,7 @@ async def found(store: Store, query: str, *, filters: Filters | None = None, **w
 
 
 async def test_the_best_answer_comes_first_whether_mark_or_crystal(store: Store) -> None:
-    """keeps: B-65. A crystal that combines what its marks say separately replaces them; otherwise they are shown."""
+    """A crystal that combines what its marks say separately replaces them; otherwise they are shown."""
     await filled(store)
 
     [best, *_] = await search_all(store, "vault secret deploy", limit=5)
@@ -91,7 +91,6 @@ async def test_a_crystal_appears_beside_its_sources_only_on_request(store: Store
 
 
 async def test_a_level_selects_marks_or_its_crystals(store: Store) -> None:
-    """keeps: B-65"""
     await filled(store)
 
     assert set(await found(store, "vault secret deploy", level="mark")) == {1, 2, 3}
@@ -101,10 +100,7 @@ async def test_a_level_selects_marks_or_its_crystals(store: Store) -> None:
 
 
 async def test_filters_apply_to_crystals_too(store: Store) -> None:
-    """keeps: B-65.
-
-    A crystal matches a period it overlaps, and an agent or tag if a matching mark beneath it answers.
-    """
+    """A crystal matches a period it overlaps, and an agent or tag if a matching mark beneath it answers."""
     await filled(store)
     await store.log.append([build(8, "mark", {"text": "a vault for lunch", "tags": ["odd"]})])
 
@@ -127,7 +123,7 @@ async def test_superseded_and_retracted_crystals_are_found_only_on_request(store
 
 
 async def test_a_crystal_is_found_by_all_its_parts(memory: mica.Memory) -> None:
-    """keeps: B-65. Principles and topics count like the insight; a mark is found by its significance too."""
+    """Principles and topics count like the insight; a mark is found by its significance too."""
     said = "The cookie is set before the redirect, so that the session is lost on every login of every user here"
     one = memory.mark(said, why="browsers forget it", principles=["redirect last"])
     await memory.crystals.commit(

@@ -9,6 +9,7 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
+from tests.residue import residue
 
 import mica
 from mica.errors import InvalidSettings
@@ -25,7 +26,6 @@ from mica.store.reference.store import EphemeralStore
 from mica.store.reference.vectors import ReferenceVectors
 from mica.testing.builders import START_AT, build
 from mica.testing.models import WordEncoder
-from mica.testing.residue import residue
 
 SAME = {"automobile": "car", "vehicle": "car"}
 

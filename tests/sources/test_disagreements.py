@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.sources.scripted_sources import ScriptedSource
+
 import mica
 from mica import EventQuery, Memory
 from mica.settings import Settings
-from mica.testing.sources import ScriptedSource
 
 
 async def gathered(memory: Memory, count: int) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 from tests.sources.gated_source import GatedSource, fragment
+from tests.sources.scripted_sources import task_fan_out
 
 import mica
 from mica import EventQuery, Memory
@@ -22,7 +23,6 @@ from mica.sources.breaker import FAILURES_MAX
 from mica.sources.protocol import Concept, Fragment, Partial, Question, Source, SourceDeclaration
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
-from mica.testing.sources import task_fan_out
 
 CONCEPT = "judgment:code_review:abc123"
 SOON_S = 2.5  # a deadline that only a hung source misses, also on a busy machine

@@ -184,7 +184,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_sqlite_refuses_rows_that_break_a_law(
     file: Path, message: str, statements: list[tuple[str, str]]
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05. For statements that bypass the code."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-03, TB-04, TB-02. For statements that bypass the code."""
     store = await SqliteStore.open(file)
     await store.log.append(history())
     words = {"mica": "", "space": "", "number": "", "here": ""}
@@ -205,10 +205,7 @@ async def test_sqlite_refuses_rows_that_break_a_law(
 async def test_postgresql_refuses_rows_that_break_a_law(
     server: LocalPostgres, message: str, statements: list[tuple[str, str]], role: str
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05.
-
-    To who uses it, and to who is above all.
-    """
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-01, TB-03, TB-04, TB-02. To who uses it, and to who is above all."""
     store = await PostgresStore.open(server.address(space="laws"))
     await store.log.append(history())
     number = store._space.number
@@ -276,7 +273,7 @@ def is_reported(problems: list[str], message: str) -> bool:
 
 @pytest.mark.parametrize(("statement", "message"), DAMAGES.items())
 async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, message: str) -> None:
-    """keeps: B-13. Verify reports each, and rebuild repairs it."""
+    """Verify reports each, and rebuild repairs it."""
     store = await SqliteStore.open(tmp_path / "space.db")
     await store.log.append(history())
     with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
@@ -293,7 +290,7 @@ async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, 
 
 @pytest.mark.parametrize(("statement", "message"), DAMAGES.items())
 async def test_damaged_rows_are_found_on_a_server(server: LocalPostgres, statement: str, message: str) -> None:
-    """keeps: B-13. Verify reports each, and rebuild repairs it."""
+    """Verify reports each, and rebuild repairs it."""
     store = await PostgresStore.open(server.address())
     await store.log.append(history())
     here = f" AND space = {store._space.number}"
@@ -306,7 +303,7 @@ async def test_damaged_rows_are_found_on_a_server(server: LocalPostgres, stateme
 
 
 async def test_damage_is_found_in_memory() -> None:
-    """keeps: B-13. The reference store also compares its state with its log."""
+    """The reference store also compares its state with its log."""
     store = EphemeralStore()
     await store.log.append(history())
     derived = store.state.derived
@@ -340,7 +337,7 @@ async def crystal_answers(store: Store) -> list[object]:
 
 @pytest.mark.parametrize("target", ["ephemeral", "sqlite", "postgres"])
 async def test_a_copy_carries_crystals(store: Store, server: LocalPostgres, tmp_path: Path, target: str) -> None:
-    """keeps: B-13. From every engine to every engine, including what was superseded, retracted or purged."""
+    """From every engine to every engine, including what was superseded, retracted or purged."""
     await store.log.append(history())
     await store.log.append([build_crystal(11, draft_of([history()[2]], period="session:s3"))])
     await store.purges.bury([build(8).id, build(10).id], TOMBSTONE)
@@ -363,7 +360,7 @@ async def test_a_copy_carries_crystals(store: Store, server: LocalPostgres, tmp_
 
 
 async def test_an_export_carries_crystals(memory: mica.Memory, home: Settings, tmp_path: Path) -> None:
-    """keeps: B-13. Exported, imported elsewhere, and the crystals are identical."""
+    """Exported, imported elsewhere, and the crystals are identical."""
     await memory._store.log.append(history())
     await memory._store.purges.bury([build(8).id], TOMBSTONE)
     lines = [event_line(event) async for event in memory.events.log(EventQuery())]

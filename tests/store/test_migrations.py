@@ -10,13 +10,13 @@ from pathlib import Path
 import apsw
 import msgspec
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.errors import SchemaTooNew, StoreError
 from mica.store.migrations import FIRST, EngineSchema, load_schema
 from mica.store.sqlite import file as sqlite_file
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
-from mica.testing.sqlite import DirectStore
 
 HOME = Path(__file__).parents[1] / "fixtures" / "home-932c732.tar.xz"
 

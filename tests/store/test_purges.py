@@ -11,6 +11,8 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.residue import with_frames
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.errors import StoreUnavailable
 from mica.model.event import CRYSTAL, RETRACTED, Appended, Context, Tombstone, make_tombstone, tombstone_of
@@ -24,8 +26,6 @@ from mica.testing import build
 from mica.testing.builders import START_AT, TOMBSTONE
 from mica.testing.contract.purges import PurgeContract
 from mica.testing.postgres import OTHER, OWNER, LocalPostgres
-from mica.testing.residue import with_frames
-from mica.testing.sqlite import DirectStore
 
 NEEDLE = "q7zx"
 NAMED = Context(
@@ -141,7 +141,7 @@ async def test_events_that_are_not_purged_stay_in_their_blocks(tmp_path: Path) -
 
 
 def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) -> None:
-    """keeps: B-12, K-53. With the authority of a purge, and only inside its transaction."""
+    """keeps: K-53. With the authority of a purge, and only inside its transaction."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1), build(2)])
     core.purges.bury([build(1).id], TOMBSTONE)
@@ -209,7 +209,7 @@ async def test_nothing_is_left_in_the_tables_of_a_server(server: LocalPostgres) 
 
 
 async def test_the_authority_of_one_space_does_not_apply_to_another(server: LocalPostgres) -> None:
-    """keeps: B-12, U-09. It allows only tombstones."""
+    """keeps: U-09. It allows only tombstones."""
     one, other = [await PostgresStore.open(server.address()) for _ in range(2)]
     for store in (one, other):
         await store.log.append([build(1), build(2)])

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.model.event import EventQuery
 from mica.store.query import matcher
 from mica.testing.builders import START_AT
 from mica.testing.histories import History, histories
-from mica.testing.sqlite import DirectStore
 
 MOMENTS = st.none() | st.integers(-6, 21).map(lambda seconds: START_AT + timedelta(seconds=seconds))
 QUERIES = st.builds(

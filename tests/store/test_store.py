@@ -285,7 +285,7 @@ async def test_random_crystals_keep_every_law_in_memory(
 async def test_random_crystals_are_judged_alike_by_sqlite(
     proposed: History, purged: set[int], with_crystals: bool
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16. Stored or refused by the same law, also when aged."""
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05. Stored or refused by the same law, also when aged."""
     with tempfile.TemporaryDirectory() as folder:
         store = await SqliteStore.open(Path(folder) / "space.db")
         await judge_alike(store, proposed, purged, with_crystals=with_crystals)
@@ -296,9 +296,6 @@ async def test_random_crystals_are_judged_alike_by_sqlite(
 async def test_random_crystals_are_judged_alike_by_postgresql(
     server: LocalPostgres, proposed: History, purged: set[int], with_crystals: bool
 ) -> None:
-    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16.
-
-    Stored or refused by the same law, also after rebuilds.
-    """
+    """keeps: B-12, B-13, B-14, B-15, B-16, TB-02, TB-05. Stored or refused by the same law, also after rebuilds."""
     store = await PostgresStore.open(server.address())
     await judge_alike(store, proposed, purged, with_crystals=with_crystals)

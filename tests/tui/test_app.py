@@ -304,7 +304,6 @@ async def test_control_characters_do_not_reach_the_terminal(memory: mica.Memory)
 
 
 def test_without_textual_the_command_says_how_to_install_it(tmp_path: Path) -> None:
-    """keeps: B-65"""
     start = "from mica.cli import main; sys.argv = ['mica', 'server', 'tui']; main()"
     code = f"import sys; sys.modules['textual'] = None; {start}"
     done = subprocess.run(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.residue import residue
 
 import mica
 from mica.errors import InvalidInput, UnknownEvent
@@ -24,7 +25,6 @@ from mica.settings import Settings
 from mica.sources.protocol import Fragment, Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
-from mica.testing.residue import residue
 
 SECRET = "vault-NeedleInTheHay"
 LONG_S = 1_000  # a deadline that no busy machine misses

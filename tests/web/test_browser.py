@@ -16,10 +16,10 @@ import msgspec
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from tests.sample_work import work
 
 import mica
 from mica.settings import Settings
-from mica.testing.sample_work import work
 from mica.web.access import Access
 from mica.web.app import application
 from mica.web.memory_pool import MemoryPool
@@ -312,7 +312,6 @@ def test_a_purge_asks_for_confirmation_first(page: Page, site: Site, wrong: list
 
 
 def test_one_click_names_a_trail(page: Page, site: Site) -> None:
-    """keeps: A-21"""
     go(page, site, "/admin/patterns")
     row = page.locator("table.hot tr").filter(has=page.get_by_role("button", name="Crystallize")).first
     name = row.get_by_role("link").inner_text()

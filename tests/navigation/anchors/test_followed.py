@@ -87,10 +87,7 @@ def test_a_symlink_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [".env", "deploy/.env.local", "id_rsa", "settings.txt"])
 def test_files_that_may_contain_keys_are_never_read(tmp_path: Path, path: str) -> None:
-    """keeps: A-40.
-
-    A symbolic link with another name to such a file is not read either.
-    """
+    """A symbolic link with another name to such a file is not read either."""
     (tmp_path / "deploy").mkdir()
     for name in (".env", "deploy/.env.local", "id_rsa"):
         (tmp_path / name).write_text("API_KEY=one\n")
@@ -103,7 +100,7 @@ def test_files_that_may_contain_keys_are_never_read(tmp_path: Path, path: str) -
 
 
 def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
-    """keeps: A-40. Binary, large and special files each have a reason."""
+    """Binary, large and special files each have a reason."""
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0\0")
     with (tmp_path / "large").open("wb") as large:
         large.truncate(FILE_BYTES_MAX + 1)

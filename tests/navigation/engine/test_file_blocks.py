@@ -14,7 +14,7 @@ SOURCE = "\n".join(
 
 
 def test_lines_are_chosen_by_symbol_words_and_line_numbers() -> None:
-    """keeps: A-42. Current lines, by symbol, by words, and by the lines that the prompt names."""
+    """Current lines, by symbol, by words, and by the lines that the prompt names."""
     total = SOURCE.count("\n") + 1
     lines, counted = choose_lines(SOURCE, ["part"], named=["part7"])
     assert counted == total

@@ -45,6 +45,7 @@ def test_savings_so_far_decide_what_is_offered() -> None:
 
 
 def test_a_file_has_its_reasons_strongest_first() -> None:
+    """keeps: A-42"""
     tree, past = FileTree(), TaskHistory()
     tree.put("auth/session.py", IndexedFile(terms={"cooki": 3}, symbols=("RenewCookie",), size_bytes=10))
     tree.put("docs/login.md", IndexedFile(size_bytes=10))

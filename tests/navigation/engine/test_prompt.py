@@ -67,7 +67,7 @@ async def test_the_installed_program_answers_a_prompt(shop: Shop, memory: mica.M
 
 
 async def test_recent_steps_of_a_session_count_at_its_next_prompt(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-42. Steps count before they are ingested, and only for their own session."""
+    """Steps count before they are ingested, and only for their own session."""
     before = shop.hook_text(PROMPT, session="now")
     done = {
         "Read": {"file_path": str(shop.root / "billing/invoice.py")},
@@ -162,7 +162,7 @@ async def test_the_gate_and_the_hold_out_decide_whether_files_are_offered(shop: 
 
 
 async def test_a_replay_judges_what_a_hook_prints(shop: Shop) -> None:
-    """keeps: A-18, TA-01, M-15.
+    """keeps: A-18, TA-01.
 
     A replay counts the same text and files that a hook prints for the prompt with the same history.
     """
@@ -220,7 +220,7 @@ async def test_files_are_offered_for_the_text_parts_of_an_opencode_message(shop:
 async def test_nothing_is_offered_after_a_retraction_or_with_offers_switched_off(
     shop: Shop, memory: mica.Memory
 ) -> None:
-    """keeps: A-18, A-47, B-43. Retracted prompts lead to no offers, and offers can be switched off."""
+    """keeps: A-18, A-47. Retracted prompts lead to no offers, and offers can be switched off."""
     spools = memory.clients.spools
     assert spools is not None
     assert shop.hook_text(PROMPT) != ""
@@ -238,7 +238,7 @@ async def test_nothing_is_offered_after_a_retraction_or_with_offers_switched_off
 
 
 async def test_an_ingest_without_new_events_writes_nothing(shop: Shop, memory: mica.Memory) -> None:
-    """keeps: A-30. The files for hooks are written only if the log, the learned model or the tree has changed."""
+    """The files for hooks are written only if the log, the learned model or the tree has changed."""
     assert memory.clients.spools is not None
     made = memory.clients.spools.prompt_answer()
     assert made is not None

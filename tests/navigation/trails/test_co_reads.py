@@ -47,7 +47,7 @@ def test_a_set_has_all_walks_that_touched_it_and_all_files_they_share(walked: li
 
 
 def test_walks_that_differ_in_one_step_of_five_are_similar() -> None:
-    """keeps: TA-08. Similar walks need not be equal."""
+    """keeps: TA-08, A-02. Similar walks need not be equal."""
     five = ["a.py", "b.py", "c.py", "d.py", "e.py"]
     assert similarity(five, [*five[:4], "f.py"]) == 0.8 >= GATES.similar
     assert similarity(five, [*five[:3], "f.py", "g.py"]) < GATES.similar

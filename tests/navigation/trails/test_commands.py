@@ -33,7 +33,7 @@ def fates(root: Path, *trails: Trail) -> dict[str, Fate]:
 
 
 def test_a_command_lists_the_files_in_order_with_their_cost() -> None:
-    """keeps: A-15, A-03, TA-05. The saving is unknown until it is measured."""
+    """keeps: A-15, TA-05, A-10. The saving is unknown until it is measured."""
     text = command_text(trail())
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == ["# /nav:login", "## Files to load", "## Summary", "## Token cost", "## How"]
@@ -46,7 +46,7 @@ def test_a_command_lists_the_files_in_order_with_their_cost() -> None:
 
 
 def test_a_measured_saving_names_method_and_sample_and_a_loss_is_shown() -> None:
-    """keeps: TA-05, TA-06, K-04. Figures come from measurements only."""
+    """keeps: TA-05, TA-06, K-04, A-10, A-03. Figures come from measurements only."""
     lost = command_text(trail(measured=Measurement(method="replay", sample=12, baseline_tokens=900, tokens=1_200)))
     assert "- Without it: 900 tokens; with it: 1,200 tokens" in lost
     assert "- 300 tokens wasted (-33%), by replay over 12 tasks" in lost
@@ -64,7 +64,7 @@ def test_a_command_has_an_entry_ranges_and_whole_files() -> None:
 
 
 def test_a_skill_is_portable() -> None:
-    """keeps: A-31. Its name is that of its folder, and fields of mica are under `metadata`."""
+    """Its name is that of its folder, and fields of mica are under `metadata`."""
     text = skill_text(trail())
     front = text.split("---\n")[1].splitlines()
     assert front[0] == 'name: "nav-login"'
@@ -132,7 +132,7 @@ def test_files_of_archived_and_suspended_trails_are_removed_unless_edited(tmp_pa
 
 
 def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
-    """keeps: A-23. A project cannot make mica write elsewhere."""
+    """A project cannot make mica write elsewhere."""
     (tmp_path / "outside").mkdir()
     root = tmp_path / "project"
     root.mkdir()
@@ -177,5 +177,5 @@ def test_help_and_explore_are_commands_too() -> None:
 
 
 def test_commands_contain_no_file_contents() -> None:
-    """keeps: K-06, A-31. The files contain references only."""
+    """keeps: K-06. The files contain references only."""
     assert "mica trails load login" in command_text(trail())

@@ -141,7 +141,7 @@ def test_a_file_read_whole_is_one_block() -> None:
 
 
 def test_a_name_chosen_by_a_person_is_kept() -> None:
-    """keeps: A-14, K-09. Slug, version and suspension come from events, and runs come from walks."""
+    """keeps: K-09. Slug, version and suspension come from events, and runs come from walks."""
     walks = [walk(number, ["auth.py", "session.py"]) for number in (1, 2)]
     (mined_trail,) = learn_trails(walks, gates=GATES)
     named = {
@@ -170,7 +170,7 @@ def test_a_name_chosen_by_a_person_is_kept() -> None:
 
 
 def test_a_trail_made_by_hand_needs_no_walks() -> None:
-    """keeps: A-32. A trail without walks has no runs and no success."""
+    """A trail without walks has no runs and no success."""
     steps = msgspec.to_builtins([read("auth.py", (1, 40)), read("db.py")])
     (trail,) = learn_trails(
         [], [build(1, CREATED, {"slug": "auth", "steps": steps, "description": "Signing in"})], gates=GATES
@@ -180,7 +180,7 @@ def test_a_trail_made_by_hand_needs_no_walks() -> None:
 
 
 def test_a_use_with_an_outcome_counts_once() -> None:
-    """keeps: TA-12, A-07, A-45. The outcome of a use counts; a use without an outcome only moves the last time."""
+    """keeps: A-45. The outcome of a use counts; a use without an outcome only moves the last time."""
     prompt = build(1, "mark", {"text": "Fix", "tags": ["prompt"]})
     walks = [walk(1, ["auth.py", "session.py"])]
     key = key_of(["auth.py", "session.py"])

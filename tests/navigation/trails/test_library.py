@@ -182,7 +182,7 @@ async def test_savings_are_measured_from_tasks_after_a_trail_was_named(memory: m
 async def test_after_an_install_evolve_publishes_updates_and_withdraws_commands(
     tmp_path: Path, home: mica.Settings, memory: mica.Memory, project: Project
 ) -> None:
-    """keeps: A-15, A-19, K-06. Commands are written, updated and removed automatically, and ignored by git."""
+    """keeps: A-15, K-06, A-03, A-31. Commands are written, updated and removed automatically, and ignored by git."""
     memory.emit("session.started", {"cwd": str(project.root)})
     exclude = project.root / ".git/info/exclude"
     before = exclude.read_bytes()
@@ -223,7 +223,7 @@ async def test_after_an_install_evolve_publishes_updates_and_withdraws_commands(
 async def test_evolve_overwrites_no_edited_file_and_can_be_switched_off(
     tmp_path: Path, home: mica.Settings, clock: HandClock, memory: mica.Memory, project: Project
 ) -> None:
-    """keeps: A-15, A-30. A hand-written file is not overwritten, and `[trails] publish = false` stops publishing."""
+    """keeps: A-30. A hand-written file is not overwritten, and `[trails] publish = false` stops publishing."""
     memory.emit("session.started", {"cwd": str(project.root)})
     home.home.mkdir(parents=True, exist_ok=True)
     (home.home / "installed.json").write_bytes(

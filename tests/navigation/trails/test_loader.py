@@ -178,7 +178,7 @@ async def record_and_load(root: Path, budget_tokens: int = 2_000) -> tuple[str, 
 
 
 async def test_an_unchanged_trail_loads_its_lines(root: Path) -> None:
-    """keeps: A-16, TA-13, A-07. The text has the lines that were read, and the use is recorded."""
+    """keeps: A-16, TA-13, TA-12. The text has the lines that were read, and the use is recorded."""
     text, left_out, drifted = await record_and_load(root)
     assert "line 10\n" in text
     assert "line 20" in text

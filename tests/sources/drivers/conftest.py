@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.sources.scripted_sources import declared
 
 from mica.sources.registry import SourceRegistry
-from mica.testing.sources import declared
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import NOW
 
 import mica
 from mica.settings import load_settings
 from mica.sources.account import GatheredAccount
 from mica.sources.protocol import Concept, Fragment
-from mica.testing.sources import NOW
 
 ABOUT = "judgment:code_review:abc123"
 SAFE = [{"key": "verdict", "text": "GROWL: a test is missing", "value": "GROWL", "confidence": 0.6}]

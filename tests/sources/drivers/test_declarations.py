@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.sources.scripted_sources import ABOUT, declared
 
 import mica
 from mica.errors import InvalidInput, InvalidSettings
@@ -17,7 +18,6 @@ from mica.sources.drivers.declarations import TABLES
 from mica.sources.drivers.tables import driver_of
 from mica.sources.protocol import OWN, Concept
 from mica.sources.registry import SourceRegistry
-from mica.testing.sources import ABOUT, declared
 
 Declare = Callable[..., SourceRegistry]
 PASSWORD = "hunter" + "2"

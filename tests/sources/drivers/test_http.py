@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.sources.scripted_sources import ABOUT, ask
 
 from mica.errors import SourceFailed
 from mica.sources.protocol import Concept, Partial
 from mica.sources.registry import SourceRegistry
 from mica.testing.provider import LocalServer, QuietConnection
-from mica.testing.sources import ABOUT, ask
 
 Declare = Callable[..., SourceRegistry]
 TOKEN = "Bearer " + "s3cr" + "et-token"

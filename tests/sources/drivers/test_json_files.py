@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import ABOUT, NOW, ask, declared
 
 from mica.errors import SourceFailed
 from mica.sources.answer import ask_once
 from mica.sources.protocol import Concept, Partial
 from mica.sources.registry import SourceRegistry
-from mica.testing.sources import ABOUT, NOW, ask, declared
 
 Declare = Callable[..., SourceRegistry]
 

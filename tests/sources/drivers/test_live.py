@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import ABOUT, NOW, ask
 
 import mica
 from mica.errors import InvalidInput, SourceFailed
@@ -20,7 +21,6 @@ from mica.sources.answer import ask_once
 from mica.sources.drivers import declarations
 from mica.sources.protocol import PHI_INV, Concept, Fragment, Partial
 from mica.sources.registry import SourceRegistry
-from mica.testing.sources import ABOUT, NOW, ask
 
 Declare = Callable[..., SourceRegistry]
 JSON = some.recursive(

@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
+from tests.sources.scripted_sources import ABOUT, NOW, ask
 
 import mica
 from mica.errors import SourceFailed
@@ -22,7 +23,6 @@ from mica.sources.answer import ask_once
 from mica.sources.drivers import mcp
 from mica.sources.protocol import Concept
 from mica.sources.registry import SourceRegistry
-from mica.testing.sources import ABOUT, NOW, ask
 
 Declare = Callable[..., SourceRegistry]
 TOKEN = "Bearer " + "s3cr" + "et-token"

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import ABOUT, NOW, ask, declared
 
 from mica.errors import InvalidInput, SourceFailed
 from mica.sources.answer import ask_once
@@ -20,7 +21,6 @@ from mica.sources.protocol import Concept, Partial
 from mica.sources.registry import SourceRegistry
 from mica.store.postgres.server import parse_address
 from mica.testing.postgres import APP, LOCKED, LocalPostgres, pooled
-from mica.testing.sources import ABOUT, NOW, ask, declared
 
 Declare = Callable[..., SourceRegistry]
 Opened = Callable[..., SourceRegistry]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import ABOUT, NOW, ask, declared
 
 from mica.errors import InvalidInput, SourceFailed
 from mica.sources.answer import ask_once
 from mica.sources.protocol import Concept, Partial
 from mica.sources.registry import SourceRegistry
-from mica.testing.sources import ABOUT, NOW, ask, declared
 
 Declare = Callable[..., SourceRegistry]
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) AS value FROM n"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 from tests.store.sqlite.test_log import killed
 
 from mica.errors import DuplicateEvent, StoreError, StoreFull
@@ -25,7 +26,6 @@ from mica.store.sqlite.purges import restore_rows
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
 from mica.testing.builders import START_AT
-from mica.testing.sqlite import DirectStore
 
 LATER = START_AT + timedelta(days=2)
 
@@ -172,7 +172,7 @@ def test_the_file_shrinks(tmp_path: Path) -> None:
 
 
 def test_triggers_protect_blocks(tmp_path: Path) -> None:
-    """keeps: B-12. Triggers allow only authorised work, and the authority ends with the transaction."""
+    """Triggers allow only authorised work, and the authority ends with the transaction."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append(talk(20))
     aged(core, limit=10)
@@ -285,7 +285,7 @@ import os, shutil, signal, sys
 from datetime import timedelta
 from pathlib import Path
 from mica.store.sqlite.purges import restore_rows
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 from mica.testing.builders import START_AT
 path = Path(sys.argv[1])
 core = DirectStore(path); before = core.log.read(0, limit=1_000); core.close()
@@ -335,7 +335,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from mica.store.sqlite.purges import restore_rows
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 from mica.testing import build
 from mica.testing.builders import START_AT
 core = DirectStore(Path(sys.argv[1]))

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 
 import mica
 from mica.errors import NotAStore, StoreError, StoreFull, StoreUnavailable
@@ -20,7 +21,6 @@ from mica.store.sqlite.file import APPLICATION_ID
 from mica.store.sqlite.purges import compact
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
-from mica.testing.sqlite import DirectStore
 
 
 def test_the_file_can_be_read_without_mica(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
 from mica.errors import StoreError
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 from mica.testing import build
 DirectStore(Path(sys.argv[1]) / "space.db").close()  # imports modules that an unprivileged user may not read
 os.chmod(Path(sys.argv[1]) / "space.db", 0o444)
@@ -231,7 +231,7 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from mica.errors import StoreError
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 from mica.testing import build
 core = DirectStore(Path(sys.argv[1]))
 core.log.append([build(1)])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.format.documents import event_document
 from mica.model.event import Context, Event
@@ -17,7 +18,6 @@ from mica.store import codec as encoding
 from mica.store.protocol import no_progress
 from mica.store.sqlite.file import Row
 from mica.testing import build
-from mica.testing.sqlite import DirectStore
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_verify_reports_a_context_whose_content_changed(tmp_path: Path) -> None:
 REBUILDING = """
 import sys
 from pathlib import Path
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 DirectStore(Path(sys.argv[1])).files.rebuild(on_progress=lambda count: (print(count, flush=True), sys.stdin.readline()))
 """
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.model.event import EventQuery, writer_named
 from mica.testing import build
-from mica.testing.sqlite import DirectStore
 
 
 def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
 
 
 def test_an_event_cannot_be_changed_even_by_sql(tmp_path: Path) -> None:
-    """keeps: B-12. Refused by the database as well as by the code."""
+    """keeps: B-12, B-35. Refused by the database as well as by the code."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(1)])
     core.close()
@@ -72,7 +72,7 @@ def test_eight_processes_lose_and_double_nothing(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from mica.testing.sqlite import DirectStore
+from tests.store.sqlite.direct_store import DirectStore
 from mica.testing import build
 core = DirectStore(Path(sys.argv[1]))
 number = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.model.event import Context, EventQuery, Tombstone
 from mica.model.trail import TrailQuery
@@ -16,7 +17,6 @@ from mica.store.sqlite import log_query as sqlite_query
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
 from mica.testing.builders import START_AT
-from mica.testing.sqlite import DirectStore
 
 
 @pytest.mark.parametrize("aged", [0, 2, 9])

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.model.event import RETRACTED, Context, Event, EventQuery, Tombstone
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite import postings as sqlite_postings
 from mica.store.sqlite.bits import heaviest, pack, unpack
 from mica.testing import build
-from mica.testing.sqlite import DirectStore
 
 TEXTS = 64  # of a volume here
 WORDS = "alpha beta gamma delta epsilon zeta eta theta".split()

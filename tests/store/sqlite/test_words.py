@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.store.sqlite.direct_store import DirectStore
 
 from mica.model.event import Context, EventQuery, writer_named
 from mica.store import codec as encoding
@@ -13,7 +14,6 @@ from mica.store.sqlite import log as sqlite_log
 from mica.store.sqlite import words as sqlite_words
 from mica.testing import build
 from mica.testing.builders import START_AT
-from mica.testing.sqlite import DirectStore
 
 
 def test_caches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from tests.sample_work import work
 
 import mica
-from mica.testing.sample_work import work
 from mica.web.memory_pool import MemoryPool
 
 NOW = datetime.now(UTC)

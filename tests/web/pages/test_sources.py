@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import httpx2
+from tests.sources.scripted_sources import declared
 from tests.web.pages.dashboard import page
 
 from mica.model.event import utc_now
 from mica.sources.protocol import Concept, Question
-from mica.testing.sources import declared
 
 
 async def test_the_example_source_on_the_empty_page_works(client: httpx2.AsyncClient, tmp_path: Path) -> None:

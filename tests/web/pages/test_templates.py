@@ -44,7 +44,7 @@ async def test_the_ends_of_the_calendar_are_shown_in_every_zone(at: datetime, zo
 async def test_times_are_shown_in_the_configured_zone(
     client: httpx2.AsyncClient, pool: MemoryPool, zone: str, name: str, clock: str
 ) -> None:
-    """keeps: B-65. As on the command line; without the setting, the zone of this machine."""
+    """As on the command line; without the setting, the zone of this machine."""
     memory = await pool.memory()
     with memory.context(session="s1"):
         ref = memory.mark("The cookie is set before the redirect", at=datetime(2024, 11, 4, 19, 30, tzinfo=UTC))

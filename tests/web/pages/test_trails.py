@@ -10,7 +10,6 @@ import mica
 async def test_one_click_crystallizes_a_trail_and_another_suspends_it(
     client: httpx2.AsyncClient, memory: mica.Memory
 ) -> None:
-    """keeps: A-21"""
     trail = next(each for each in await memory.trails.list(limit=None) if not each.version)
 
     named = await client.post(f"/admin/patterns/{trail.key}/crystallize", data={"slug": "by-hand"})

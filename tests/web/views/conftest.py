@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
+from tests.sample_work import work
 
 import mica
 from mica.settings import Settings
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
-from mica.testing.sample_work import work
 
 NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tests.sample_work import OPEN
 from tests.web.views.conftest import NOW
 
 import mica
-from mica.testing.sample_work import OPEN
 from mica.web.views import briefs, today
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sample_work import work
 from tests.web.views.conftest import NOW
 
 import mica
@@ -9,7 +10,6 @@ from mica.settings import Settings, TrailSettings
 from mica.store.protocol import Store
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
-from mica.testing.sample_work import work
 from mica.web.views import briefs, crystals, events, health, sources, today, trails, worth
 from mica.web.views import file_map as files
 

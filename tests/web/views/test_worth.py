@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from tests.sample_work import work
 from tests.web.views.conftest import NOW
 
 import mica
@@ -13,7 +14,6 @@ from mica.model.walk import walks_of
 from mica.settings import Settings
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
-from mica.testing.sample_work import work
 from mica.web.views import worth
 
 

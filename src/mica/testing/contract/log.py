@@ -18,7 +18,7 @@ class LogContract:
     """Tests of `EventLog`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_many_events_are_read_at_once_in_the_requested_order(self, store: Store) -> None:
-        """keeps: B-13. Each event is returned once, and unknown ids are skipped."""
+        """Each event is returned once, and unknown ids are skipped."""
         events = [build(number) for number in range(1, 5)]
         await store.log.append(events)
 

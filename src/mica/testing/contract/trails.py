@@ -49,7 +49,7 @@ class TrailContract:
         assert await store.trails.learned_up_to() == lesson
 
     async def test_trails_are_found_by_shape_and_name_in_the_order_of_runs_or_use(self, store: Store) -> None:
-        """keeps: A-06"""
+        """keeps: A-06, A-02, A-09"""
         trails = [
             build_trail("one", shape="fix-login", runs=2, after_s=3),
             build_trail("two", shape="add-käse", runs=5, after_s=1),
@@ -69,7 +69,7 @@ class TrailContract:
         assert await slugs(TrailQuery(limit=None)) == ["three", "two", "one"]
 
     async def test_trails_are_replaced_only_by_later_ones(self, store: Store) -> None:
-        """keeps: A-22. If two processes learn at once, the trails learned from more of the log are stored."""
+        """If two processes learn at once, the trails learned from more of the log are stored."""
         now = await store.trails.learned_up_to()
         await store.trails.save([build_trail("old")], msgspec.structs.replace(now, position=1))
         assert await store.trails.save([build_trail("new")], msgspec.structs.replace(now, position=2))
