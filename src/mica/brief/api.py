@@ -1,4 +1,4 @@
-"""`memory.briefs`: the text an agent receives now, why each line is in it, handoffs and the status file."""
+"""The class behind `memory.briefs`: makes briefs (the text an agent receives), explains their lines, makes handoffs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     is_preview: bool
 
     def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
-        """Return the question that mica's own sources answer for this brief."""
+        """Convert the arguments to the question that is sent to mica's own sources, such as marks and crystals."""
         return Question(
             task=self.query.strip(),
             now=now,
@@ -100,7 +100,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Briefs:
-    """Makes briefs and handoffs, and explains them."""
+    """Makes briefs and handoffs, explains where their lines come from, and updates the status file."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Briefs:
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
     ) -> None:
-        """`rank_past` ranks files as of a past time; `crystallize` makes the crystals of a session."""
+        """`rank_past` ranks files as it would have at a past time. `crystallize` summarizes a session in crystals."""
         self._log = log
         self._event_log = event_log
         self._chains = chains
@@ -231,7 +231,7 @@ class Briefs:
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
-        """Merge the `answers` of sources into one account per concept; record each, unless this is a preview."""
+        """Merge what sources answered about each concept. Each answer is also recorded, unless this is a preview."""
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
             answer, coherent = self._sources.account_for(
@@ -305,7 +305,7 @@ class Briefs:
     # -- On and off
 
     async def switch(self, *, on: bool) -> Ref:
-        """Switch the briefs of this space on or off, including those of hooks."""
+        """Switch briefs on or off in this space, including the briefs that hooks show."""
         ref = self._log.emit(SWITCHED, {"on": on}, origin="user")
         await self._log.stored()
         self._log.notify_withdrawn()
@@ -324,7 +324,7 @@ class Briefs:
         return True
 
     async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
-        """Report whether briefs helped, by the outcomes of tasks with and without them, and the cost of gathering."""
+        """Report whether tasks with briefs succeeded more often than tasks without, and what asking sources cost."""
         if not isinstance(weeks, int) or weeks < 1:
             raise InvalidInput(f"cannot report on {weeks!r} weeks; give 1 or more")
         now = self._clock()
@@ -389,7 +389,7 @@ class Briefs:
         return compose_handoff(facts, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
 
     async def now(self, file: Path | str = NOW, *, section: str = HAPPENED) -> Proposal:
-        """Propose a section of a status file from the latest crystals. `apply_now` writes it.
+        """Propose new text for a section of a status file, made from the latest crystals. `apply_now` writes it.
 
         Raises InvalidInput if the file cannot be read as text.
         """

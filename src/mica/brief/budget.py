@@ -1,4 +1,4 @@
-"""Selects the passages that fit a budget: best first, each claim once."""
+"""Selects the passages of a brief that fit its token budget: the best first, and none that repeats another."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def fit(
     whole sources. A passage that repeats or covers a better one is dropped. The first passage of each day also costs
     `day_tokens`, for the line with the date. Passages from other systems take at most `fragment_tokens` together.
 
-    The number includes passages that do not fit and dropped crystals, but not other dropped passages.
+    The number counts passages that do not fit, and crystals dropped because a better passage shows part of them.
+    Repetitions are not counted.
     """
     chosen: list[Passage] = []
     claims: set[tuple[str, ...]] = set()

@@ -1,8 +1,8 @@
 """Composes a brief: decides which passages it shows.
 
-The best passages are chosen first, from any source. Statements about concepts take at most 1/φ of the budget. A claim
-is shown once, conflicts share one line, and gaps are named. `mica.brief.budget` selects within the budget and
-`mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and
+The best passages are chosen first, from any source. Statements about concepts take at most 62 % (1/φ) of the budget.
+Repetitions are dropped, conflicts share one line, and missing parts are listed. `mica.brief.budget` selects what fits,
+and `mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and
 states how many of the sentences are shown.
 """
 
@@ -33,7 +33,7 @@ GAP = " … "  # marks omitted sentences
 
 
 class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The gathered account of one concept: the fragments collected from sources, and statements merged from them."""
+    """What sources answered about one concept: the fragments as collected, and the statements merged from them."""
 
     concept: Concept
     collected: Collected
@@ -49,7 +49,10 @@ def compose(
     budget_tokens: int,
     is_compressed: bool = False,
 ) -> Brief:
-    """Compose a brief within the budget from passages and gathered accounts; it lists its conflicts and gaps."""
+    """Compose a brief within the budget from `passages` and from what sources answered about concepts (`accounts`).
+
+    The brief also lists conflicts between sources, and the sources that did not answer or only from an old cache.
+    """
     gaps = dict(missing)
     for account in accounts:
         gaps |= account.collected.missing
@@ -152,7 +155,7 @@ def describe_conflict(conflict: Conflict) -> str:
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of sentences shown after compression, and the number before it."""
+    """How many sentences a compressed brief shows, and of how many."""
 
     sentences: int = 0
     of: int = 0

@@ -1,4 +1,4 @@
-"""Crystals as a source: with a task, the crystals that match it; without a task, the highest-level crystals."""
+"""The source that adds crystals, which are summaries of past work, to a brief."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HIGHER = 1.0  # score per level: without a task, level counts more than recency
 
 
 class CrystalSource:
-    """A source of crystals: with a task, those that match it; without a task, a summary of all work."""
+    """A source of crystals: with a task, those that match it; without a task, those that together cover all work."""
 
     declared = SourceDeclaration(name="crystals", concepts=(), is_live=True, answers_tasks=True)
 
@@ -48,7 +48,7 @@ class CrystalSource:
         ]
 
     async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
-        """Replace crystals by their sources, the latest crystal first, as long as all fit `room_tokens`."""
+        """Replace crystals by the marks or crystals they summarize, the latest first, while all fit `room_tokens`."""
         shown: list[Crystal | Mark] = list(cover)
         left = room_tokens - sum(map(_cost, shown))
         for _ in range(UNFOLDED_MAX):
@@ -97,7 +97,10 @@ def _cost(source: Crystal | Mark) -> int:
 
 
 def excerpt_of_crystal(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Excerpt:
-    """Convert a crystal to an excerpt that covers the marks it cites and its sources."""
+    """Convert a crystal to an excerpt.
+
+    If the excerpt is shown, the crystal's sources, the marks it cites and the marks in `beneath` need not be shown.
+    """
     cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
     return Excerpt(
         text=join_statements(statement.text for statement in crystal.statements),

@@ -1,4 +1,4 @@
-"""Excerpts: fragments of mica's own sources, with the score and coverage that a passage needs."""
+"""Excerpts: texts from mica's own log, each with a score and with the events it makes unnecessary to show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mica.sources.protocol import Fragment
 
 
 class Excerpt(Fragment, frozen=True, kw_only=True, gc=False):
-    """A quotation from the log. The length of its text is not limited here but by the budget of the brief."""
+    """A text quoted from the log. It may be of any length, because the budget of the brief limits what is shown."""
 
     key: str = ""
     score: float  # higher is shown first; the best matching mark has 1

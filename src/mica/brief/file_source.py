@@ -1,4 +1,7 @@
-"""Files and trails as sources: the files that a task will probably need, and the trails that match a concept."""
+"""Two sources: the files that a task will probably need, and the trails that match a concept.
+
+A trail is a list of files that were used one after another for a kind of task, and proved useful.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ STEPS_MAX = 5_000  # steps read without a task: a few weeks of one person's work
 
 
 class RankedFileSource:
-    """A source that lists files: with a task, those `navigate` ranks first; without a task, the most used."""
+    """A source that lists files: with a task, those that `navigate` ranks first; without a task, the most used."""
 
     declared = SourceDeclaration(name="files", concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(
         self, log: EventLog, chains: ChainIndex, shared: SharedSearch, rank_files: RankFiles | None = None
     ) -> None:
-        """`rank_files` ranks files as `navigate` does. If it is None or late, files of similar prompts are listed."""
+        """`rank_files` works as `navigate` does. If it is None or late, files used for similar prompts are listed."""
         self._log = log
         self._chains = chains
         self._shared = shared
@@ -101,10 +104,11 @@ class RankedFileSource:
 
 
 class TrailSource:
-    """A source that answers a question about a concept with trails: those named like its id, or containing that file.
+    """A source of trails about a concept, whose id must be the trail's name, its kind of task or one of its files.
 
-    It remembers whether the space has any trails. For an empty space this holds until an event arrives from which
-    trails could be learned; otherwise it holds for `LEARNED_S`, because another process may learn trails.
+    It caches whether the space has any trails. If the space has neither trails nor events from which trails are
+    learned, this is cached until such an event arrives. Otherwise it is cached for `LEARNED_S` seconds, because another
+    process may learn trails.
     """
 
     declared = SourceDeclaration(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))
@@ -123,12 +127,12 @@ class TrailSource:
 
     @property
     def are_any(self) -> bool | None:
-        """True if this space has trails, False if it has none, None if the source must check again."""
+        """True if this space has trails, False if it has none, None if that is not cached."""
         return self._are_any if monotonic() < self._until_s else None
 
     @are_any.setter
     def are_any(self, value: bool | None) -> None:
-        """Set the answer; None after an event from which trails may be learned."""
+        """Cache the answer, or drop it with None after an event from which trails may be learned."""
         self._are_any = value
         self._changes += 1
 

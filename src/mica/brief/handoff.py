@@ -1,4 +1,4 @@
-"""Handoffs: the text for the next agent, as quotes under headings within a budget, each line with its sources."""
+"""Handoffs: the text for the agent that continues a session. It quotes what was recorded, under headings."""
 
 from __future__ import annotations
 
@@ -132,7 +132,10 @@ def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
 
 
 def _collect_lines(facts: HandoffFacts) -> list[Quote]:
-    """Return all lines, sorted for display; one that fits several headings is listed under the most important."""
+    """Return all lines in the order of display. A line that fits several headings is listed under the most important.
+
+    The importance of headings is their order in FIRST.
+    """
     to_do = [mark for mark in facts.open if NEXT_TAGS.intersection(mark.tags)]
     by_heading: dict[str, list[tuple[str, Quote]]] = {
         NEXT: _mark_lines(NEXT, to_do),
@@ -162,7 +165,7 @@ def _mark_lines(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
 
 
 def _statement_lines(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
-    """Yield the statements of a crystal that cite marks of this session; it may also cover other sessions."""
+    """Yield each statement of a crystal that cites a mark of this session, and its line in the handoff."""
     of_session = {mark.id for mark in facts.marks}
     for statement in crystal.statements:
         if of_session.intersection(statement.sources):
@@ -225,7 +228,7 @@ def _last_session(events: Sequence[Event]) -> str | None:
 async def collect_facts(
     session: str | None, *, log: EventLog, chains: ChainIndex, texts: TextIndex, crystals: CrystalIndex
 ) -> HandoffFacts:
-    """Collect the facts of a session and of the work before it."""
+    """Collect what a handoff is made from: marks, crystals, open work, failures and files of a session."""
     marks, task = await _marks_of(log, texts, session)
     own = await _covering_crystals(crystals, marks)
     recent = await _recent_crystals(crystals, besides=own)
@@ -262,7 +265,7 @@ async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list
 
 
 async def _recent_crystals(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
-    """Return the latest crystals that no other crystal covers, except those in `besides` or covering them."""
+    """Return the latest crystals that no other crystal covers, without `besides` and the crystals that cover those."""
     own = [crystal.id for crystal in besides]
     known = {*own, *(await index.citing(own) if own else ())}  # and the crystals that cover them
     latest = await index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX))
@@ -276,7 +279,7 @@ async def _count_older(texts: TextIndex, marks: Sequence[Mark]) -> int:
 
 
 async def _marks_of(log: EventLog, texts: TextIndex, session: str | None) -> tuple[list[Mark], str | None]:
-    """Return the latest live marks of a session, and the task named last in their contexts."""
+    """Return the latest marks of a session that are not retracted, and the session's latest task."""
     if session is None:
         return [], None
     events = await log.query(EventQuery(session=session, names=(MARK,), limit=MARKS_MAX))

@@ -1,4 +1,4 @@
-"""Hook answers, rendered ahead of time: a brief for the start of a session and paths for a prompt."""
+"""Prepares what hooks show to agents: a brief at the start of a session, and suggested files for a prompt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TREES_MAX = 8  # working trees of one space whose prompts are answered: the most
 
 
 class MakeBrief(Protocol):
-    """Makes a brief, as `Memory.brief` does."""
+    """The type of a function that makes a brief, as `Memory.brief` does."""
 
     async def __call__(self, *, budget_tokens: int, deadline_s: float, is_preview: bool) -> Brief: ...
 
@@ -78,12 +78,12 @@ async def write_prompt_answer(
 
 
 def remove_answers(spools: Spools) -> None:
-    """Remove all hook answers, because they may contain withdrawn text. Later they are rendered again."""
+    """Remove all that was prepared for hooks, because it may contain withdrawn text. It is prepared again later."""
     spools.write_answer(hook.SESSION_ANSWER, None)
     remove_prompt_answer(spools)
 
 
 def remove_prompt_answer(spools: Spools) -> None:
-    """Remove the answer to prompts and the past work saved for it."""
+    """Remove the files from which hooks suggest files for a prompt."""
     spools.write_answer(hook.PROMPT_ANSWER, None)
     spools.past.unlink(missing_ok=True)

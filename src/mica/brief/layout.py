@@ -1,4 +1,7 @@
-"""Renders a brief: fenced as data, one line per passage under its day, in stable order so that prompt caches work."""
+"""Renders the text of a brief: a list of passages by day, between two lines that mark it as data.
+
+The order is stable, so that the prompt caches of model providers can be used.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def line(passage: Passage) -> str:
 
 
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
-    """Return the passage with `tokens` set: an upper bound or, for a text far longer than the budget, a guess."""
+    """Return the passage with `tokens` set to an upper bound of the cost of its line.
+
+    For a text that is far longer than the budget, `tokens` is only its number of characters.
+    """
     if len(passage.text) > budget_tokens * CHARACTERS_MAX:
         return msgspec.structs.replace(passage, tokens=len(passage.text))
     return msgspec.structs.replace(passage, tokens=bound_tokens(line(passage) + "\n"))
@@ -45,16 +51,17 @@ def day(passage: Passage) -> str:
 
 
 def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str] = ()) -> int:
-    """Return the tokens that remain for passages after the fence, the `notes` and the `missing` lines of a brief."""
+    """Return the tokens that remain for passages after the opening, closing, `notes` and `missing` lines of a brief."""
     return max(0, budget_tokens - bound_tokens("\n".join([OPENING, *notes, *_notes(missing), CLOSING])))
 
 
 def best_alone(
     passages: Sequence[Passage], *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()
 ) -> tuple[Passage | None, int | None]:
-    """Return the first passage that fits the budget as the only one in a brief, and None.
+    """Return the first passage that fits the budget if it is the only one in the brief; the second value is None.
 
-    If no passage fits, return None and the tokens of the smallest such brief. Without passages, both values are None.
+    If no passage fits, the first value is None, and the second is the budget in tokens that the cheapest one needs.
+    Without passages, both values are None.
     """
 
     def tokens(passage: Passage) -> int:
@@ -85,7 +92,7 @@ def render(
     notes: Sequence[str] = (),
     measure: Callable[[str], int] = bound_tokens,
 ) -> Brief:
-    """Render a brief within the budget. The text is empty if there are no passages and nothing is missing.
+    """Render a brief within the budget. The text is empty if there is nothing to show or if nothing fits.
 
     `passages` are sorted best first but shown oldest first, so that later passages are appended and the text before
     them stays the same. `notes` are whole lines, shown after the passages. `measure` counts the tokens that must fit

@@ -1,4 +1,4 @@
-"""Marks as sources: those that match a task; without a task, the latest; for a concept, those that name it."""
+"""The sources of marks, which are observations in words: marks that match a task, and marks that mention a concept."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class TaskSearch:
 
 
 class MarkSource:
-    """A source of marks. With a task it answers with matching marks; without a task, with the latest in no crystal."""
+    """A source of marks: with a task, those that match it; without a task, the latest that no crystal covers."""
 
     declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
 
@@ -142,7 +142,7 @@ class MarkSource:
 
 
 class MentionSource:
-    """A source of marks and crystals whose text contains a concept's id, each as a separate statement."""
+    """A source of statements about a concept: each mark or crystal whose text contains the concept's id."""
 
     declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
     made_by = declared.invalidated_by

@@ -1,4 +1,4 @@
-"""Proposes a section of a status file such as NOW.md from crystals: shown as a diff, written on confirmation."""
+"""Updates a section of a status file such as NOW.md from crystals. The change is a proposal until it is applied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Quoted(msgspec.Struct, frozen=True):
 
 
 class RecentWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The crystals and open marks that a section is made from."""
+    """The crystals and open marks that a section of a status file is made from."""
 
     crystals: tuple[Crystal, ...] = ()  # oldest first
     open: tuple[Mark, ...] = ()
@@ -82,8 +82,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 async def collect_recent(*, log: EventLog, texts: TextIndex, crystals: CrystalIndex, section: str) -> RecentWork:
     """Collect the crystals that a section is made from, and for the status section also the open marks.
 
-    The status section gets the latest session crystal and its open marks. Any other section gets the day crystals, and
-    the session crystals that no day crystal covers, that end within 24 hours of the latest of them.
+    The status section gets the latest session crystal and its open marks. Any other section gets crystals that end in
+    the 24 hours before the end of the latest one: day crystals, and session crystals that no other crystal covers.
     """
     if is_status(section):
         latest = await crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
@@ -129,7 +129,7 @@ def section_lines(recent: RecentWork) -> list[str]:
 
 
 def propose(recent: RecentWork, *, file: Path, section: str, before: str | None) -> Proposal:
-    """Propose `file` with new content for the section. If there is no recent work, its content stays the same.
+    """Propose new content for a section of `file`. If there is no recent work, the file stays the same.
 
     Raises InvalidInput if `section` is not usable as a title.
     """

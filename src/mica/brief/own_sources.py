@@ -1,4 +1,4 @@
-"""mica's own sources, which `memory.py` passes to `sources`: marks, crystals, files, teachings and trails."""
+"""Lists mica's own sources: marks, crystals, files, teachings and trails."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _NEXT_FILE = re.compile(r"\),\s")
 
 
 def parse_handles(text: str) -> list[str]:
-    """Return the handles at the end of a line, as in `… (#12 #14)`; any other text is returned as its own handle."""
+    """Return the event numbers at the end of a line, as in `… (#12 #14)`; without any, a list of the stripped text."""
     match = _HANDLES.search(text)
     return re.findall(r"#\d+", match[1]) if match else [text.strip()]
 
@@ -70,7 +70,7 @@ class PastedLine:
         return self.begins(*shown) or (is_compressed and any(map(self._is_part, shown)))
 
     def continues_excerpt(self, event: Event) -> bool:
-        """Return True if a brief shows `event` with a second or later line that begins with this line."""
+        """Return True if the text shown for `event` has a line, after its first one, that begins with this line."""
         excerpt = _excerpt_of(event)
         _, *later = [] if excerpt is None else neutralize_entry(excerpt.text).splitlines() or [""]
         return self.begins(*later)

@@ -1,9 +1,8 @@
-"""Measures whether briefs help: five figures from receipts and outcomes, and the cost of gathering.
+"""Measures whether briefs help, how soon crystals are used, which sources contribute, and what asking them costs.
 
-A pure function of events. Tasks of sessions with briefs are compared to tasks of sessions without briefs, which were
-switched off in the space or held out for comparison. Sessions with both are excluded, because outcomes of different
-inputs are never averaged. Every gain is reported with the share of tasks that did worse. If there is too little data,
-the report says so.
+The report depends only on the events. Tasks of sessions with briefs are compared to tasks of sessions without briefs,
+in which briefs were switched off or withheld for comparison. Sessions that had briefs only at times are excluded. Every
+gain is reported with the share of tasks that did worse. If there is too little data, the report says so.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class BriefEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
-    """The median time from an observation to its crystal, and from the crystal to its first use in a brief."""
+    """The median time from a mark to the crystal that cites it, and from that crystal to its first use in a brief."""
 
     crystals_used: int = 0
     to_crystal_h: float | None = None
@@ -74,7 +73,7 @@ class CrystalDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Yield(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of queried sources, how many contributed text to briefs, and the names of those that never did."""
+    """How many sources were asked, how many contributed text to an answer, and the names of those that never did."""
 
     asked: int = 0
     contributed: int = 0
@@ -86,7 +85,7 @@ class Yield(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of gathering from sources, and counts of the fragments that were not shown, by reason."""
+    """The cost of asking sources about concepts, and counts of the fragments that were not shown, by reason."""
 
     gathers: int = 0
     tokens: int = 0
@@ -102,7 +101,7 @@ class GatherCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QualityWeek(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of crystals, teachings, trails, briefs and gathers made in one week."""
+    """How many crystals, teachings, trails and briefs were made in one week, and how often sources were asked."""
 
     begins: datetime
     crystals: int = 0

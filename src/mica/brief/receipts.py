@@ -1,4 +1,4 @@
-"""Receipts: the recorded events of briefs, with the passages shown, their cost, and the gaps."""
+"""Receipts: for each brief, an event that records the passages shown, their cost, and what was missing."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def _passage(passage: Passage) -> dict[str, object]:
 
 
 async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
-    """Return the receipts of briefs and gathers that contain text of one of `events`."""
+    """Return the recorded briefs, and recorded answers of sources about concepts, that quote one of `events`."""
     wanted = set(events)
     recorded = await log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]
 
 
 async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) -> None:
-    """Replace receipts in `recorded` by tombstones if they quote an event that was purged while they were made.
+    """Empty each receipt in `recorded` that quotes an event which was purged while the receipt was made.
 
-    `recorded` were just stored. A purge searches for receipts after it wrote its tombstones, and this function searches
-    for tombstones after the receipt was stored, so one of the two always finds the receipt.
+    The events in `recorded` were just stored. A purge replaces events by tombstones and then searches for receipts;
+    this function searches for tombstones after the receipts are stored. So one of the two always finds such a receipt.
     """
     quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, *GATHERED_NAMES)}
     stones = {}

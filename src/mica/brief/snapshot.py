@@ -51,7 +51,7 @@ async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
 
 
 async def recorded_until(log: EventLog, at: datetime) -> int | None:
-    """Return the last position that was recorded up to the time `at`; None if that may be the whole log.
+    """Return the position of the last event recorded up to the time `at`; None if no event is known to be later.
 
     If a clock was wrong, the later of two candidate positions is used, so that no event is missed.
     """
@@ -131,7 +131,10 @@ class RecordedGather(msgspec.Struct):
 
 
 async def gathered_before(log: EventLog, concept: Concept) -> ConceptAccount:
-    """Return the latest account of a concept in `log`; if none was recorded, an empty one that says so in `missing`."""
+    """Return what sources last answered about a concept, as recorded in `log`.
+
+    If nothing was recorded, the result is empty and says so in `missing`.
+    """
     for event in reversed(await log.query(EventQuery(names=GATHERED_NAMES, limit=RECEIPTS_MAX))):
         try:
             gather = msgspec.convert(event.data, RecordedGather)

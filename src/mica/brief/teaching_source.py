@@ -1,4 +1,7 @@
-"""Teachings as a source: for a task all teachings, matching ones first; for a concept, those that name its id."""
+"""The source of teachings, which are statements that a person promoted from a crystal.
+
+For a task it answers with all teachings, matching ones first; for a concept, with those that contain the concept's id.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ class TeachingSource:
 
 
 def score(teaching: Teaching, task: str) -> float:
-    """Return the score of a teaching for a task: the higher, the more of the task's terms it contains."""
+    """Return the score of a teaching, which is higher if it contains more of the task's terms.
+
+    Without a task, every teaching gets the same score, above all crystals.
+    """
     task_terms = frozenset(terms(task))
     if not task_terms:
         return SCORE_WITHOUT_TASK

@@ -1,4 +1,4 @@
-"""Explains events: the evidence of each line of a brief, gather or crystal."""
+"""Explains recorded events: the evidence of each line of a brief, of a crystal or of what sources answered."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ReceiptData(msgspec.Struct):
 
 
 class GatherReceipt(msgspec.Struct):
-    """The record of a gather. Its fragments and lost fragments are decoded as if they were passages of a brief."""
+    """The record of what sources answered about a concept. Fragments are decoded as passages of a brief are."""
 
     concept: str
     fragments: tuple[ReceiptPassage, ...]
@@ -101,7 +101,10 @@ class GatherReceipt(msgspec.Struct):
 
 
 async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
-    """Explain `event`: a brief, a gather, a crystal or any other event."""
+    """Explain an event.
+
+    A brief, a crystal and an answer of sources are explained line by line; any other event by what led to it.
+    """
     if event.name in (BRIEF, *GATHERED_NAMES) and (receipt := _receipt(event)) is not None:
         because = [await _explain_passage(log, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
@@ -114,7 +117,7 @@ async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
 
 
 async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Why]:
-    """Return the explanations with the reason added to each explained event and each evidence that was retracted."""
+    """Return the explanations, with the reason added to each event in them that was retracted."""
     reasons: dict[object, str] = {}
     for each in await log.query(EventQuery(names=tuple(WITHDRAWALS), limit=None)):
         reasons.setdefault(each.data.get(WITHDRAWALS[each.name]), str(each.data.get("reason", "")))
@@ -153,12 +156,12 @@ def _receipt(event: Event) -> ReceiptData | None:
 
 
 async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) -> list[Why]:
-    """Find a line in the latest receipts of briefs and gathers, and explain it; the latest receipt comes first.
+    """Find a line in the latest recorded briefs and answers of sources, and explain it; the latest record comes first.
 
     The line may be cut after its first words. Passages that begin with it are explained, up to LINES_MAX. If there are
-    none, passages with a later line that begins with it are. For a line about a whole brief (conflicts, gaps,
-    compression) and for a list of files, only the latest receipt is used. The result is empty if no receipt contains
-    the line, or if it has too few words.
+    none, passages that contain it after their first line are explained. A line about a whole brief (conflicts, gaps,
+    compression) and a list of files are explained only by the latest record that contains them. The result is empty if
+    no record contains the line, or if the line has too few words.
     """
     if not line.is_long_enough:
         return []

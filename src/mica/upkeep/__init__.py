@@ -1,1 +1,1 @@
-"""Maintenance of a space: purge, retention, ageing, copies, the schedule."""
+"""Maintenance of a space: removing content, compressing old events, copying a space, and running jobs when due."""

@@ -1,4 +1,4 @@
-"""Ageing: compresses old events, on request or in the background of a long-running process while it is idle."""
+"""Ageing, which compresses old events: on request, or while a long-running process is idle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ async def age(
     at_least: int = 1,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Compress all events older than `older_than`, in small steps with a pause between them; returns how many."""
+    """Compress events older than `older_than`, in small steps with pauses; returns how many were compressed.
+
+    It stops as soon as fewer than `at_least` of them are left.
+    """
     before, total = now() - older_than, 0
     while count := await files.age(before, at_least=at_least):
         total += count
@@ -35,7 +38,7 @@ async def age(
 
 
 class Ageing:
-    """Compresses old events in the background, once nothing was stored for a while and enough events are due."""
+    """A background task that compresses old events when nothing was stored for a while and enough events are old."""
 
     def __init__(
         self, files: StoreFiles, *, now: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -1,4 +1,4 @@
-"""The public class behind `memory.upkeep`: jobs, checks, sizes, ageing, copies and retention."""
+"""The class behind `memory.upkeep`: recurring jobs, checks, sizes, compression of old events, copies and retention."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class Upkeep:
     # -- Jobs
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
-        """Run the jobs that are due, by default of all kinds; returns what ran. Jobs running elsewhere are skipped."""
+        """Run the jobs that are due; returns one result for each. Jobs that another process is running are skipped.
+
+        `kinds` restricts this to some kinds of jobs.
+        """
         check_several("kinds", kinds)
         await self._log.stored()
         ran = await self._scheduler.tick(kinds)
@@ -70,13 +73,13 @@ class Upkeep:
         return ran
 
     async def planned(self) -> list[Work]:
-        """Return the jobs of this space: when each is due, and which process is running it."""
+        """Return the recurring jobs of this space: when each is due, and which process is running it, if one is."""
         return await self._store.work.all()
 
     # -- Health
 
     async def sizes(self) -> Sizes:
-        """Return how much this space holds. Events not in the store yet are counted, but their bytes are not."""
+        """Return how much this space holds, including the number, but not the bytes, of events not yet in the store."""
         await self._log.reads()
         async with self._log.paused() as waiting:
             sizes = await self._store.files.sizes()
@@ -88,12 +91,12 @@ class Upkeep:
 
     @property
     def segments(self) -> Path | None:
-        """The folder with the events that wait to be stored; None for a space that ends with the process."""
+        """The folder of the files with events that wait to be stored; None for a space that is only in memory."""
         return self._store.segments
 
     @property
     def damaged(self) -> list[str]:
-        """One sentence for each unreadable segment (a file of events that wait to be stored) of another process."""
+        """One sentence for each file of events waiting to be stored that is damaged or cannot be read."""
         return [*self._log.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
@@ -105,7 +108,7 @@ class Upkeep:
         return await self._store.files.verify(on_progress=on_progress)
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
-        """Rebuild everything that is derived from the log; returns the number of events read."""
+        """Rebuild everything that is derived from events, such as indexes; returns the number of events read."""
         await self._log.stored()
         had_trails = bool((await self._store.trails.learned_up_to()).position)
         count = await self._store.files.rebuild(on_progress=on_progress)
@@ -174,7 +177,7 @@ class Upkeep:
             await store.close()
 
     async def allow(self, value: str) -> list[EventId]:
-        """Allow a purged value to be recorded again; returns the ids of the records of the purges that end.
+        """Allow a purged value to be recorded again; returns the ids of the purges that no longer apply to new events.
 
         The permission is recorded without the value. Purged content stays purged, even if a copy from before the purge
         arrives later. Raises InvalidInput if no purge of exactly this value is in force.
@@ -189,16 +192,16 @@ class Upkeep:
         return await self._purger().retain(self._settings.retention, dry_run=dry_run)
 
     def pin(self, *events: Event | Ref | str) -> Ref:
-        """Exempt events, given as events or ids, from retention; returns the reference of the recorded event."""
+        """Exempt `events` from retention; returns the reference of the event that records this."""
         return self._log.emit(PINNED, {"ids": _ids(events)}, origin="user")
 
     def unpin(self, *events: Event | Ref | str) -> Ref:
-        """Make events subject to retention again; returns the reference of the recorded event."""
+        """Make pinned `events` subject to retention again; returns the reference of the event that records this."""
         return self._log.emit(UNPINNED, {"ids": _ids(events)}, origin="user")
 
 
 def _ids(events: Sequence[Event | Ref | str]) -> list[str]:
-    """Return the ids of events. Raises InvalidInput if there are none, or one is not an id."""
+    """Return the ids of `events`. Raises InvalidInput if there are no events, or if a text is not an id."""
     if not events:
         raise InvalidInput("no events; pass events or their ids")
     ids = [each.id if isinstance(each, Event | Ref) else str(each) for each in events]

@@ -1,4 +1,4 @@
-"""Copies a whole space from one store into another: in order, resumable, verified."""
+"""Copies a whole space from one store into another and verifies the copy. An interrupted copy can be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_EVENTS = 1_000  # one transaction of the target
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of events in a copy."""
+    """How many events were read by a copy, and how many of them were new in the target."""
 
     events: int  # in the source
     stored: int  # new in the target
@@ -35,12 +35,12 @@ async def copy(
 ) -> CopyResult:
     """Copy every event of the source into the target, then verify that all are there.
 
-    To continue an interrupted copy, call it again: events already in the target count as `repeated`. Purges of the
-    source apply to the target too, also to events that arrive there later.
+    To continue an interrupted copy, call it again: events already in the target count as `repeated`. What was purged in
+    the source is also purged in the target, and so is matching content that arrives there later.
 
     Raises InvalidInput if both are the same space. Also raises it if the target holds another space, because the two
-    would be merged; `into_other` allows that. Raises DuplicateEvent if the target has other content under the same id,
-    and StoreError if the verification fails.
+    would be merged; `into_other` allows that. Raises DuplicateEvent if the target has an event with the same id but
+    other content, and StoreError if the verification fails.
     """
     await _check_target(source, target, into_other=into_other)
     for purge in await source.purges.all():

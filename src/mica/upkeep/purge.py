@@ -1,6 +1,6 @@
-"""Purging: removes content from the store, segments (files of events that wait to be stored) and exported files.
+"""Removes content for good: from the store, from segments (files of events that wait to be stored) and from exports.
 
-Retention is a purge by age.
+Retention, which removes events that are too old, is a kind of purge.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
 
 
 class Purger:
-    """Removes content from one space: from the store, from segments, and from files that mica wrote.
+    """Removes content from one space: from the store, from events that wait to be stored, and from files it wrote.
 
-    `trails` returns the trails of the space; their published files are rewritten. `remake` makes new crystals in place
-    of those that lost a source.
+    `trails` gives access to the trails, which are published as files that must be rewritten. `remake` makes new
+    crystals (summaries) in place of those that summarized a removed event.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Purger:
         reason: str = BY_HAND,
         dry_run: bool = False,
     ) -> Purged:
-        """Remove the content of every event that matches all conditions. `Memory.purge` has the details."""
+        """Remove the content of every event that matches all conditions. See `Memory.purge` for details."""
         check_several("ids", ids)
         await self._log.collect()
         published = () if dry_run else await self._trails().publications()
@@ -130,7 +130,7 @@ class Purger:
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
         """Purge the stored events that match, and record the purge.
 
-        The second result has the crystals that were removed only because a source of theirs was.
+        The second result has the crystals that were removed only because an event they summarize was removed.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
         at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
@@ -172,7 +172,7 @@ class Purger:
         return purged, removed
 
     async def allow(self, value: str) -> list[EventId]:
-        """Allow a purged value to be recorded again. `Upkeep.allow` has the details."""
+        """Allow a purged value to be recorded again. See `Upkeep.allow` for details."""
         await self._log.stored()
         context = self._log.here.context
         purges = [purge for purge in await self._store.purges.all() if purge.is_of(value)]
@@ -200,7 +200,7 @@ class Purger:
     async def _match(self, selection: Selection) -> PurgeMatch:
         """Find the events that match, and all events that quote them: crystals, teachings, trails and receipts.
 
-        Quoting events come first in `ids`. If the purge is interrupted, no quotation of a purged event remains.
+        In `ids`, the quoting events come first. So an interrupted purge never leaves a quotation of a purged event.
         """
         match = await find(self._store.log, selection)
         known = set(match.ids)
@@ -239,7 +239,7 @@ class Purger:
         selection: Selection | None = None,
         surviving: Sequence[Survivor] = (),
     ) -> None:
-        """Record a purge of the events `ids`, and replace them with tombstones."""
+        """Record a purge, then replace the events `ids` by tombstones, which have no content."""
         data = {"conditions": conditions, "events": len(ids), "reason": tombstone.reason}
         if surviving:
             data[SURVIVORS] = msgspec.to_builtins(surviving)
@@ -251,7 +251,7 @@ class Purger:
             await self._store.purges.bury(some, tombstone)
 
     async def _bury_late(self, ids: Sequence[EventId], tombstone: Tombstone) -> None:
-        """Replace crystals and receipts that were made from the events `ids` during the purge with tombstones."""
+        """Purge crystals and recorded briefs that were made during the purge and quote one of the events `ids`."""
         purged = set(ids)
         while True:
             latest = await self._store.log.query(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
@@ -298,7 +298,7 @@ class Purger:
         return tuple(rewritten), tuple(unreached)
 
     async def retain(self, settings: RetentionSettings, *, dry_run: bool) -> RetentionResult:
-        """Purge bulk events that are too old. Raises InvalidInput if retention is off; a dry run works even then."""
+        """Purge events that are too old, except those in use. See `Upkeep.retain` for details."""
         if not settings.enabled and not dry_run:
             raise InvalidInput(OFF)
         await self._log.flush()

@@ -1,4 +1,4 @@
-"""Finds the events that retention purges: bulk events that are old enough and that no kept event refers to."""
+"""Finds the events that retention purges: old ones that the settings do not exempt and no exempt event refers to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
 
 
 class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of retention, or of its dry run."""
+    """What retention purged, or would purge in a dry run, and what it left."""
 
     enabled: bool  # False: nothing is purged
     classes: dict[str, int]  # the number of purged events, by class
@@ -35,7 +35,10 @@ class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelta]:
-    """Return the class of an event (default, deep or error) and its retention period; if several apply, the longest."""
+    """Return the class of an event (default, deep or error) and how long it is retained.
+
+    An event with many ancestors is deep. If several classes apply, the one with the longest period is returned.
+    """
     days: list[tuple[float, Class]] = [(settings.default_days, "default")]
     if event.depth > DEEP:
         days.append((settings.deep_days, "deep"))
@@ -46,7 +49,7 @@ def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelt
 
 
 class DueEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """The events to purge, by class, and the number of old events that stay, as in `RetentionResult`."""
+    """The ids of the events to purge, and the numbers of old events that stay, as in `RetentionResult`."""
 
     classes: dict[Class, list[EventId]]
     kept: dict[str, int]

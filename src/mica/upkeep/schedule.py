@@ -1,7 +1,7 @@
 """Runs recurring jobs without a daemon.
 
-Jobs are planned in the store. A process that records events, `mica upkeep tick` or a server claims each due job there,
-so only one of the processes that share the store runs it. Every job can be repeated safely.
+The store holds a list of jobs with the times when they are due. A process that records events, a server, or the command
+`mica upkeep tick` claims each due job there, so only one of several processes runs it. Repeating a job does no harm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_S = 60.0  # how often an active process looks for due jobs
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A recurring job."""
+    """A recurring job: the function that it runs, and how often."""
 
     kind: str
     every: timedelta
@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[], Awaitable[int]]  # returns how much was done
 
     def after(self, now: datetime) -> datetime:
-        """Return the time at which the job is due again after a run at `now`."""
+        """Return when the job is due again if it runs at `now`."""
         if self.at is None:
             return now + self.every
         local = now.astimezone(self.zone)
@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that ran: how much it did, or why it failed."""
+    """The result of one run of a job: how much it did, or why it failed."""
 
     kind: str
     done: int = 0
@@ -53,7 +53,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduler:
-    """Runs the jobs of one space that are due."""
+    """Runs the recurring jobs of one space when they are due."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Scheduler:
         self._task: asyncio.Task[list[JobRun]] | None = None
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
-        """Run the jobs that are due, by default of all kinds; returns what ran. Jobs running elsewhere are skipped.
+        """Run the jobs that are due; returns one result for each. Jobs that another process is running are skipped.
 
-        A failed job is retried at its next scheduled time.
+        `kinds` restricts this to some kinds of jobs. A failed job is retried at its next scheduled time.
         """
         await self._plan()
         ran: list[JobRun] = []
@@ -104,7 +104,7 @@ class Scheduler:
         return ran
 
     def poll(self) -> None:
-        """Look in the background for due jobs, at most once per POLL_S."""
+        """Start to run due jobs in the background, unless that was tried within the last POLL_S seconds."""
         loop = asyncio.get_running_loop()
         if self._jobs and loop.time() - self._polled_s > POLL_S and (self._task is None or self._task.done()):
             self._polled_s = loop.time()

@@ -1,6 +1,6 @@
-"""Searches segments for purged text. A segment is a file of events that wait to be stored.
+"""Searches for purged text in segments, which are files of events that wait to be stored.
 
-Only those are searched that this process cannot store: damaged ones, and those of other processes.
+When this runs, the process has stored its own segments, so only damaged ones and those of other processes are left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mica.events.segment import SUFFIX
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """The segments that contain purged text, or could not be searched for it."""
+    """The segments with purged text that were removed, and those that a person must check."""
 
     removed: tuple[str, ...] = ()  # damaged segments that held the texts
     unresolved: tuple[str, ...] = ()  # one sentence for each file that a person must check
@@ -25,7 +25,7 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
 def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
     """Search the segments in `folder` for the texts of a purged event, and remove damaged segments that contain them.
 
-    The readable events of a damaged segment are in the store already, so nothing else is lost. A segment of a running
+    A damaged segment can be removed because its readable events are in the store already. A segment of a running
     process is only reported. If `texts` is empty, every segment is reported and none is removed.
     """
     removed: list[str] = []
@@ -51,7 +51,7 @@ def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
 
 
 def _contains(path: Path, texts: Sequence[str]) -> bool:
-    """Return True if a file contains all of these texts, each verbatim or JSON-escaped."""
+    """Return True if a file contains all of `texts`, each as it is or escaped as in JSON."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as area:
