@@ -29,8 +29,7 @@ from mica.store.priority import Priority
 from mica.store.protocol import Store, StoreFiles, VectorIndex
 from mica.store.purges import BY_HAND, Purged
 from mica.store.space import is_address, space_of
-from mica.upkeep.ageing import Ageing
-from mica.upkeep.schedule import Job, JobRun, Scheduler
+from mica.upkeep.schedule import Ageing, Job, JobRun, Scheduler
 
 if TYPE_CHECKING:  # these packages are loaded when they are first used, so that starting is quick
     from mica.brief.api import Briefs

@@ -20,10 +20,9 @@ from mica.settings import Settings
 from mica.store.leases import Work
 from mica.store.protocol import Sizes, Store, no_progress
 from mica.store.target import open_store
-from mica.upkeep.ageing import HOT, age
 from mica.upkeep.copy import CopyResult, copy
 from mica.upkeep.retention import PINNED, UNPINNED, RetentionResult
-from mica.upkeep.schedule import JobRun, Scheduler
+from mica.upkeep.schedule import HOT, JobRun, Scheduler, age
 
 if TYPE_CHECKING:
     from mica.upkeep.purge import Purger
