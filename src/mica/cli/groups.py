@@ -9,72 +9,13 @@ import click
 
 from mica.format.lines import alternatives
 
-# Suggestions in the error for words that people try, and for names that commands had before. They are not aliases.
+# Words that people try and that no spelling leads to. They are suggestions in the error, not aliases.
 SUGGESTIONS: dict[str, tuple[str, ...]] = {
-    "add": ("mark",),
-    "age": ("upkeep age",),
-    "copy": ("upkeep copy",),
-    "crystallize": ("crystals make",),
-    "defrag": ("sources gather",),
     "delete": ("purge", "crystals retract"),
-    "embed": ("upkeep embed",),
-    "emit": ("events emit",),
-    "events errors": ("events failures",),
-    "events export": ("export",),
-    "events import": ("events import-log",),
-    "evolve": ("trails evolve",),
-    "expand": ("crystals expand",),
     "forget": ("purge", "crystals retract"),
-    "health": ("doctor",),
-    "help": ("--help",),
-    "init": ("up",),
-    "judge": ("sources judge",),
-    "learn": ("trails learn",),
-    "learn git": ("trails learn commits",),
-    "learn navigation": ("trails learn tasks",),
     "list": ("events tail", "crystals list", "trails list", "upkeep spaces"),
-    "log": ("events tail",),
-    "ls": ("events tail", "crystals list", "trails list", "upkeep spaces"),
-    "note": ("mark",),
-    "now": ("briefs now",),
-    "observe": ("upkeep hooks",),
-    "observe off": ("upkeep hooks off",),
-    "observe on": ("upkeep hooks on",),
-    "observe status": ("upkeep hooks status",),
-    "open": ("server open",),
-    "overview": ("events overview",),
-    "pin": ("upkeep pin",),
-    "prepare": ("server prepare",),
-    "promote": ("crystals promote",),
-    "quality": ("briefs quality",),
-    "rebuild": ("upkeep rebuild",),
-    "recall": ("search",),
     "remember": ("mark",),
-    "remove": ("purge", "crystals retract"),
-    "replay": ("trails replay", "events replay"),
-    "report": ("trails report",),
-    "retain": ("upkeep retain",),
-    "retract": ("crystals retract",),
-    "sample": ("up --sample",),
-    "serve": ("up",),
-    "sessions": ("events sessions",),
-    "show": ("events show", "trails show"),
-    "spaces": ("upkeep spaces",),
-    "start": ("up",),
     "status": ("doctor",),
-    "stream": ("crystals stream",),
-    "teachings": ("crystals teachings",),
-    "tick": ("upkeep tick",),
-    "token": ("server token",),
-    "token list": ("server token list",),
-    "token make": ("server token make",),
-    "token revoke": ("server token revoke",),
-    "tree": ("events tree",),
-    "tui": ("server tui",),
-    "unpin": ("upkeep unpin",),
-    "verify": ("upkeep verify",),
-    "version": ("--version",),
-    "warm": ("sources warm",),
 }
 
 
@@ -127,9 +68,8 @@ def _suggest(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> S
 
     The table SUGGESTIONS is tried first, then commands of the same name in other groups, then similar names.
     """
-    for typed in (args[:2], args[:1]):
-        if known := SUGGESTIONS.get(" ".join((*above, *typed))):
-            return known
+    if not above and args[0] in SUGGESTIONS:
+        return SUGGESTIONS[args[0]]
     root = ctx.find_root().command
     assert isinstance(root, click.Group), "only groups have commands"
     paths = list(command_paths(root))
