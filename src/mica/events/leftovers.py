@@ -1,14 +1,20 @@
-"""Folders of segments. A writer locks its folder while it is alive; after that, another process empties the folder."""
+"""Folders of segments. A writer locks its folder while it is alive; after that, another process empties the folder.
+
+A purge searches the segments that this process cannot store: damaged ones, and those of other processes.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from mica.errors import StoreUnavailable
 from mica.events.segment import SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, Stretch, load_segment
@@ -248,3 +254,53 @@ def backlog(folder: Path | None) -> tuple[int, int]:
         waiting += count or 0
         size += path.stat().st_size if count != 0 and path.exists() else 0
     return waiting, size
+
+
+class Traces(msgspec.Struct, frozen=True, kw_only=True):
+    """The segments with purged text that were removed, and those that a person must check."""
+
+    removed: tuple[str, ...] = ()  # damaged segments that held the texts
+    unresolved: tuple[str, ...] = ()  # one sentence for each file that a person must check
+
+
+def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
+    """Search the segments in `folder` for the texts of a purged event, and remove damaged segments that contain them.
+
+    A damaged segment can be removed because its readable events are in the store already. A segment of a running
+    process is only reported. If `texts` is empty, every segment is reported and none is removed.
+    """
+    removed: list[str] = []
+    unresolved: list[str] = []
+    for path in sorted(folder.rglob(f"*{SUFFIX}*")) if folder is not None and folder.is_dir() else ():
+        try:
+            if texts and not _contains_all(path, texts):
+                continue
+            if not path.name.endswith(DAMAGED):
+                unresolved.append(
+                    f"{path} belongs to a running process, which removes its events there when it ends or emits again"
+                )
+            elif texts:
+                path.unlink()
+                removed.append(str(path))
+            else:
+                unresolved.append(f"{path} is damaged and may hold purged events; check it and remove it")
+        except FileNotFoundError:
+            continue  # folded meanwhile
+        except OSError as error:
+            unresolved.append(f"{path} cannot be searched: {error.strerror or error}; check it and remove it")
+    return Traces(removed=tuple(removed), unresolved=tuple(unresolved))
+
+
+def _contains_all(path: Path, texts: Sequence[str]) -> bool:
+    """Return True if a file contains all of `texts`, each as it is or escaped as in JSON."""
+    if not path.stat().st_size:
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as area:
+        return all(
+            any(area.find(form) >= 0 for form in (text.encode("utf-8", "surrogatepass"), _json_escaped(text)))
+            for text in texts
+        )
+
+
+def _json_escaped(text: str) -> bytes:
+    return msgspec.json.encode(text)[1:-1]

@@ -23,6 +23,7 @@ from mica.crystals.survivors import SURVIVORS, crystals_to_remake, survivors
 from mica.crystals.teachings import teachings_citing
 from mica.errors import InvalidInput
 from mica.events.follower import history
+from mica.events.leftovers import purge_traces
 from mica.events.log import Log
 from mica.events.log_export import atomic_writer, record_export, rewrite
 from mica.events.references import Reference
@@ -54,7 +55,6 @@ from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
 from mica.upkeep.retention import OFF, RETENTION, RetentionResult, due
-from mica.upkeep.traces import purge_traces
 
 LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
 
