@@ -1,29 +1,30 @@
 """The log of one open space: records events, stores them, and notifies listeners.
 
 Every package receives the `Log`, which owns the journal and the fold (the task that moves events from the journal into
-the store). Other work around an append or a purge is done by listeners, which `memory.py` adds.
+the store). Other work around an append or a purge is done by listeners, which `memory.py` adds. The data of a mark is
+checked before its event is recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TypeAlias, cast
 
-from mica.errors import InvalidInput, StoreError, StoreUnavailable, UnknownEvent
+from mica.errors import InvalidEvent, InvalidInput, StoreError, StoreUnavailable, UnknownEvent
 from mica.events.context import Here, current, received
 from mica.events.emitter import Emit
 from mica.events.fold import JournalFold
 from mica.events.follower import Bell
 from mica.events.hot import Reads, readable
 from mica.events.journal import Journal
-from mica.events.marks import check_mark_time, check_parent, check_relation, mark_data
 from mica.events.references import Reference, find_event
 from mica.events.segment import Stretch
 from mica.format.lines import plural
@@ -43,9 +44,11 @@ from mica.model.event import (
     encode_data,
     event_id,
     new_writer,
+    split_id,
     utc_now,
 )
-from mica.model.mark import Relation, check_mark
+from mica.model.mark import RELATIONS, Relation, check_mark
+from mica.redact import redact
 from mica.store.codec import remember
 from mica.store.protocol import Store
 from mica.store.purges import PurgeFilter
@@ -57,6 +60,87 @@ OnAppend: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
 OnChange: TypeAlias = Callable[[], None]
 
 _SPACES: dict[WriterId, str] = {}  # the space of each writer of marks in this process
+
+
+OBSERVED_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # an older time comes from a clock that was never set
+_MILESTONE_IN_TEXT = re.compile(rf"(?<![\w#&/.-])#{MILESTONE}(?![\w-])", re.IGNORECASE)
+AHEAD = timedelta(days=3_653)  # clocks differ and simulations run ahead, but not by ten years
+
+
+def check_mark_time(at: object, *, now: datetime) -> None:
+    """Raise InvalidInput unless `at` is an aware datetime between 1970 and ten years after `now`."""
+    if not isinstance(at, datetime):
+        raise InvalidInput(f"a mark cannot be dated {at!r}; use an aware datetime")
+    if at.tzinfo is None:
+        raise InvalidInput(f"a mark dated {at.isoformat()} has no time zone; use an aware datetime")
+    if at < OBSERVED_FIRST:
+        raise InvalidInput(f"a mark dated {at.isoformat()} is before {OBSERVED_FIRST.year}; use the observation time")
+    if at > now + AHEAD:
+        raise InvalidInput(f"a mark dated {at.isoformat()} is in the future; use the observation time")
+
+
+def mark_data(
+    text: str,
+    tags: str | Sequence[str],
+    why: str | None,
+    principles: str | Sequence[str],
+    *,
+    check: Callable[..., None],
+) -> dict[str, object]:
+    """Build the data of a mark's event, with secrets redacted. Raises InvalidInput for an empty text.
+
+    `check` is called with all texts and may raise. `#milestone` in the text also becomes a tag. Other words after `#`
+    do not become tags, because most of them are numbers, colours or code.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"a mark needs a text, not {text!r}")
+    tags = [tags] if isinstance(tags, str) else tags
+    principles = [principles] if isinstance(principles, str) else principles
+    check(text, why or "", *principles, *tags)
+    listed = [tag.lstrip("#") for tag in tags]
+    if "#" in text and MILESTONE not in listed and _MILESTONE_IN_TEXT.search(text):
+        listed.append(MILESTONE)
+    data: dict[str, object] = {"text": redact(text), "tags": listed}
+    if why is not None:
+        data["why"] = redact(why)
+    if principles:
+        data["principles"] = [redact(principle) for principle in principles]
+    return data
+
+
+def check_relation(relation: Relation, *, has_parent: bool) -> None:
+    """Raise InvalidInput for an unknown relation, or a relation other than `causes` without a parent."""
+    if relation not in RELATIONS:
+        raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
+    if relation != "causes" and not has_parent:
+        raise InvalidInput(f"a mark that {relation} something needs a parent; pass the event that it {relation}")
+
+
+def check_parent(
+    parent: Event | Ref,
+    *,
+    marked_at: datetime,
+    times: Mapping[tuple[WriterId, int], datetime],
+    space: str,
+    spaces: Mapping[WriterId, str],
+) -> None:
+    """Raise an error if a mark made at `marked_at` cannot have this parent.
+
+    `times` has the times of the marks made in this process, by writer and sequence number; `spaces` has the space of
+    each writer in this process. Raises InvalidEvent if the parent is not an event, and InvalidInput if it is later than
+    the mark or is known to belong to another space.
+    """
+    if not isinstance(parent, Event | Ref):
+        raise InvalidEvent(f"parent {parent!r} of a mark is not an event; pass the result of emit, mark or event")
+    writer = parent.writer if isinstance(parent, Ref) else split_id(parent.id)[0]
+    if spaces.get(writer, space) != space:
+        raise InvalidInput(
+            f"{parent.id} belongs to another space, and events cannot have a parent in another space; "
+            "leave out the parent, or mark it in its own space"
+        )
+    caused_at = parent.at if isinstance(parent, Event) else times.get((parent.writer, parent.sequence))
+    if caused_at is not None and marked_at < caused_at:
+        raise InvalidInput(f"a mark cannot be older than its parent: {parent.id} is dated {caused_at.isoformat()}")
 
 
 class Log:
