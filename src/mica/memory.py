@@ -156,8 +156,8 @@ class Memory:
         `context` is the current one. Raises InvalidEvent if the event cannot be stored, and Backlogged if too many
         events wait to be stored.
 
-        The keys of data must be strings. Only for the first event with a name are they checked immediately. In place of
-        a later event with invalid keys, an event `event.refused` with the reason is stored.
+        The keys of data must be strings. This is checked at once only for the first event of each name. If a later
+        event has other keys, an event `event.refused` with the reason is stored instead of it.
         """
         return self._journal.emit
 
@@ -317,10 +317,10 @@ class Memory:
         """Return the evidence for a brief, a crystal or another event, given by id, position or a line of a brief.
 
         Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. Any other
-        line, or its first words (two or more), is searched in the latest receipts, and the marks or crystals it shows
-        are returned. If it lists files, the last access to each file is returned. If it comes from another system, the
-        rows and files of that system are returned. Retracted and withdrawn events are marked, with the reason. Raises
-        UnknownEvent if an event does not exist, and InvalidInput if no line matches.
+        line, or its first words (two or more), is searched in the latest recorded briefs, and the marks or crystals it
+        shows are returned. If it lists files, the last access to each file is returned. If it comes from another
+        system, the rows and files of that system are returned. Retracted and withdrawn events are shown as such, with
+        the reason. Raises UnknownEvent if an event does not exist, and InvalidInput if no line matches.
         """
         return await self.briefs.why(reference)
 
@@ -351,7 +351,7 @@ class Memory:
         reason: str = BY_HAND,
         dry_run: bool = False,
     ) -> Purged:
-        """Remove the content of every event that fits all conditions; a tombstone takes the place of each.
+        """Remove the content of every event that fits all conditions, leaving a tombstone (an event without content).
 
         The content is removed from the store with everything derived from it, and also from files of events that wait
         to be stored, from recorded exports and from published commands. Matching events that are older than the purge
@@ -411,7 +411,7 @@ class Memory:
 
     @cached_property
     def events(self) -> Events:
-        """The recorded events: `query`, `get`, `chain`, `follow`, `import_log`, `export` …"""
+        """Methods for recorded events: `query`, `get`, `chain`, `follow`, `import_log`, `export` …"""
         from mica.events.api import Events
 
         return Events(
@@ -426,7 +426,7 @@ class Memory:
 
     @cached_property
     def crystals(self) -> Crystals:
-        """The crystals: `make`, `list`, `context`, `expand`, `promote` …"""
+        """Methods for crystals, which summarize past work: `make`, `list`, `context`, `expand`, `promote` …"""
         from mica.crystals.api import Crystals
 
         return Crystals(
@@ -444,7 +444,7 @@ class Memory:
 
     @cached_property
     def trails(self) -> Trails:
-        """The trails: `list`, `show`, `create`, `load`, `evolve`, `replay`, `report` …"""
+        """Methods for trails, lists of files that proved useful for a kind of task: `list`, `show`, `create`, `load` …"""
         from mica.navigation.api import Trails
 
         return Trails(
@@ -460,7 +460,7 @@ class Memory:
 
     @property
     def sources(self) -> Sources:
-        """The sources: `gather`, `register`, `test`, `judge`, `health` …"""
+        """Methods for sources, which answer questions about a concept: `gather`, `register`, `test`, `judge` …"""
         if self._sources is None:
             from mica.brief.own_sources import concept_sources, task_sources
             from mica.sources.api import Sources
@@ -489,7 +489,7 @@ class Memory:
 
     @cached_property
     def briefs(self) -> Briefs:
-        """The briefs: `quality`, `switch`, `is_on`, `now`, `prepare` …"""
+        """Methods for briefs, the texts that agents receive: `quality`, `switch`, `is_on`, `now`, `prepare` …"""
         from mica.brief.api import Briefs
         from mica.navigation import file_ranking  # noqa: F401  # loaded before a deadline begins
 
@@ -510,7 +510,7 @@ class Memory:
 
     @cached_property
     def clients(self) -> Clients:
-        """The coding agents: `import_transcripts`, `unread`, `ingest`."""
+        """Methods that read what coding agents (clients) recorded: `import_transcripts`, `unread`, `ingest`."""
         from mica.clients.api import Clients
 
         return Clients(
@@ -525,7 +525,7 @@ class Memory:
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        """The maintenance: `tick`, `verify`, `rebuild`, `age`, `copy_to`, `sizes` …"""
+        """Methods for maintenance: `tick`, `verify`, `rebuild`, `age`, `copy_to`, `sizes` …"""
         from mica.upkeep.api import Upkeep
 
         return Upkeep(
@@ -578,7 +578,7 @@ class Memory:
 
     async def _open_models(self) -> Models:
         """Return the language models of the setting `[models]`, with the costs recorded in this space."""
-        from mica.llm.tiers import open_models
+        from mica.llm.models import open_models
 
         async with self._opening_models:
             if self._models is None:
@@ -603,7 +603,7 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the file ranking for the next process, unless this process keeps it ready in the background."""
+        """Save the ranking of files to disk for the next process, if this process does not read ahead."""
         if not self._reads_ahead:
             await self._files.save()
 

@@ -9,9 +9,8 @@ from typing import TypeAlias
 
 import pytest
 
-from mica.llm.models import Models
+from mica.llm.models import Models, open_models
 from mica.llm.resilience import Timing
-from mica.llm.tiers import open_models
 from mica.settings import load_settings
 from mica.testing import HandClock, ScriptedProvider, Turn
 

@@ -13,8 +13,8 @@ from tests.llm.conftest import KEY, Hosted
 
 from mica.errors import ModelRefused, ModelUnavailable, NoModel, StreamBroken
 from mica.llm.hosted import HostedModel
+from mica.llm.models import open_models
 from mica.llm.protocol import Answer, Image, ModelMessage, ModelUsage, Request, question
-from mica.llm.tiers import open_models
 from mica.settings import ProviderSettings, load_settings
 from mica.testing import HandClock, Turn
 
@@ -256,7 +256,7 @@ async def test_missing_configuration_is_reported_before_any_call(tmp_path: objec
 def test_importing_mica_imports_no_model_library() -> None:
     """A slow import is paid for only by callers that use a model."""
     code = (
-        "import sys, mica, mica.llm.tiers\n"
+        "import sys, mica, mica.llm.models\n"
         "libraries = {'pydantic_ai', 'pydantic', 'xllamacpp', 'openai', 'anthropic', 'httpx2', 'genai_prices'}\n"
         "found = {name.partition('.')[0] for name in sys.modules} & libraries\n"
         "assert not found, found"

@@ -14,10 +14,9 @@ import pytest
 
 from mica.errors import ModelUnavailable, NoModel, PromptTooLong
 from mica.llm.local import LocalModel
-from mica.llm.models import Models
+from mica.llm.models import Models, open_models
 from mica.llm.protocol import Answer, question
 from mica.llm.structured import ask_for
-from mica.llm.tiers import open_models
 from mica.settings import load_settings
 
 
