@@ -165,8 +165,27 @@ def test_size_counts_every_file(log: ModuleType, tmp_path: Path, capsys: pytest.
     assert "an empty space's" in capsys.readouterr().out
 
 
+def test_emitting_storing_and_reading_are_timed(
+    log: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """keeps: E-42. Each kind of read is timed in a smaller and a larger space."""
+    plan = log.QUICK._replace(rounds=1, emit_events=256, queries=2)
+    spaces = [(events, tmp_path / f"{events}.db") for events in (10_000, 12_000)]
+    for events, path in spaces:
+        asyncio.run(log.grow(path, events))
+
+    emitted = log.compare_emit(plan, tmp_path)
+    read = log.compare_growth(plan, spaces)
+
+    assert emitted["emit_us"] > 0
+    assert emitted["stored_vs_jsonl"] > 0
+    assert read["growth"] > 0
+    printed = capsys.readouterr().out
+    assert [kind for kind in log.KINDS if kind not in printed] == []
+
+
 def test_every_benchmark_is_described_and_shipped(log: ModuleType) -> None:
-    """keeps: U-13, E-16, E-42. Every user of the package can measure, and each printed number is explained."""
+    """keeps: U-13, E-16. Every user of the package can measure, and each printed number is explained."""
     scripts = {path.name for path in BENCH.glob("[!_]*.py")}
     page = (BENCH / "README.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -337,6 +356,8 @@ def test_a_run_reports_what_it_measured_and_its_rows_follow_from_its_rankings(
         [row] = [row for row in rows if (row["q"], row["method"]) == (each["q"], "mica")]
         again = conversations.score(each["ranking"], evidence[each["q"]], prices)
         assert {name: row[name] for name in again} == pytest.approx(again, abs=1e-4)
+    ranks = [int(name.partition("@")[2]) for name in rows[0] if name.startswith(("any@", "frac@", "ndcg@"))]
+    assert max(ranks) == 10
 
 
 def test_no_turn_id_is_indexed(conversations: ModuleType) -> None:

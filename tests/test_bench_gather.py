@@ -11,7 +11,7 @@ import pytest
 async def test_each_part_is_measured_beside_a_plain_gather_and_with_a_hung_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: C-18, C-19, M-19.
+    """keeps: C-18, C-19, C-24, M-19.
 
     The report has p50, p95 and p99, cold and warm, hung and not; tokens, agreement and completeness.
     """

@@ -13,7 +13,7 @@ import pytest
 from tests.sources.scripted_sources import ScriptedSource
 
 import mica
-from mica import Memory
+from mica import EventQuery, Memory
 from mica.errors import SourceFailed
 from mica.hook import BRIEFS, OFFERS, is_held_out
 from mica.settings import Settings
@@ -50,6 +50,9 @@ async def test_a_brief_combines_marks_and_external_statements(memory: Memory) ->
     assert brief.concepts == (CONCEPT,)
     assert brief.coherence is not None
     assert brief.missing == {"bad": "RuntimeError: down"}
+    assert brief.tokens <= brief.budget_tokens == 2_000
+    [receipt] = await memory.events.query(EventQuery(names=("brief",)))
+    assert receipt.id == brief.receipt
 
 
 async def test_agents_see_what_is_missing_and_operators_also_the_remedy(memory: Memory) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import Memory
@@ -206,8 +207,28 @@ async def test_passages_without_a_sentence_left_are_counted(home: Settings, budg
     assert len(plain.passages) + plain.left_out == len(short.passages) + short.left_out == 6
 
 
+async def test_contradictions_are_decided_before_texts_are_compressed(memory: Memory) -> None:
+    """keeps: C-02, C-25. Compression changes how much of a text is shown, never which statement wins."""
+    filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6
+    memory.mark(f"{filler}The login cookie is set before the redirect. {filler}")
+    memory.sources.add(ScriptedSource("database", {"port": 8080}, rank=10))
+    memory.sources.add(ScriptedSource("file", {"port": 8081}))
+
+    plain, short = [
+        await memory.brief("login cookie redirect", concept="service:api:login", budget_tokens=250, compress=compress)
+        for compress in (False, True)
+    ]
+
+    assert (plain.is_compressed, short.is_compressed) == (False, True)
+    assert plain.coherence == short.coherence is not None
+    conflict = "- conflicts: port: [file] says port is 8081, loses to [database] (less trusted, rank 20 against 10)"
+    for brief in (plain, short):
+        assert conflict in brief.text.splitlines()
+        assert "[database]: port is 8080" in brief.text
+
+
 async def test_compression_is_opt_in_and_reports_how_much_remains(memory: Memory) -> None:
-    """keeps: C-02, C-25, K-29. The sentence that answers the question stays."""
+    """keeps: C-25, K-29. The sentence that answers the question stays."""
     filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6
     memory.mark(f"{filler}The login cookie is set before the redirect. {filler}")
 

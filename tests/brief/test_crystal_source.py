@@ -24,6 +24,7 @@ from mica.settings import CrystalSettings, Settings, TrailSettings
 from mica.sources.protocol import Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
+from mica.tokens import estimate
 
 
 @pytest.fixture
@@ -98,8 +99,11 @@ async def test_a_question_gets_evidence_and_not_only_a_summary(memory: mica.Memo
 
 
 async def test_presets_are_named_budgets(memory: mica.Memory) -> None:
-    """keeps: B-68"""
+    """keeps: B-68. A brief has its budget, and each passage its score and its tokens."""
     memory.mark("one thing")
+    [passage] = (await memory.brief()).passages
+    assert passage.score > 0
+    assert passage.tokens >= estimate(passage.text) > 0
     budgets = {preset: (await memory.brief(preset=preset)).budget_tokens for preset in PRESETS}
     assert budgets == {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}
     for wrong in ({"preset": "huge"}, {"recency_weight": 1.5}, {"recency_weight": -0.1}, {"budget_tokens": -1}):

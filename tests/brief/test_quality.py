@@ -11,6 +11,7 @@ import mica
 from mica import Memory
 from mica.brief.quality import TASKS_MIN, quality
 from mica.model.event import Context, Event
+from mica.model.walk import Step
 from mica.settings import Settings
 from mica.sources.protocol import GATHERED
 from mica.testing import HandClock
@@ -30,7 +31,7 @@ def task(number: int, *, is_on: bool, succeeded: bool | None, kind: str = "fix")
 
 
 def test_tasks_with_briefs_are_compared_with_tasks_without() -> None:
-    """keeps: C-50, C-52, TC-16, M-18.
+    """keeps: C-50, C-52, TC-16, M-18, C-24.
 
     The report gives the difference with its interval and the share that became worse.
     """
@@ -126,6 +127,9 @@ async def test_receipts_show_the_duration_of_the_loop_and_the_contributors(memor
     memory.sources.register("silent", lambda concept: [])
     memory.sources.judge("judgment:x:1", "OK", confidence=0.9)
     await memory.sources.gather("judgment:x:1")
+    read = Step(path="auth.py", operation="read", at=clock(), event=marks[0].id)
+    key = await memory.trails.log("Fix the login", [read, msgspec.structs.replace(read, path="session.py")])
+    await memory.trails.crystallize(str(key))
 
     found = await memory.briefs.quality(weeks=2)
 
@@ -135,6 +139,7 @@ async def test_receipts_show_the_duration_of_the_loop_and_the_contributors(memor
     assert found.yielded.share is not None
     assert 0 < found.yielded.share < 1
     assert sum(week.crystals for week in found.weeks) == 1
+    assert [week.trails for week in found.weeks] == [0, 1]
     assert [week.briefs for week in found.weeks] == [0, 1]
 
 

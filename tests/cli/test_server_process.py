@@ -43,7 +43,7 @@ def up(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    """keeps: U-06, U-11.
+    """keeps: U-06.
 
     One command serves and one signal ends it. D-12: the old transport is off unless configured.
     """

@@ -46,13 +46,16 @@ MOVED = ("Moved the cookie after the redirect in auth/session.py; 14 tests pass.
 
 async def test_statements_cite_the_marks_they_are_based_on() -> None:
     """keeps: B-21, B-22. The digest holds insight, significance and principles, and records its method."""
+    why = {"text": "The test client follows redirects by itself and hid the bug for months.", "sources": ["n4"]}
     principle = {"text": "Keep the old cookie name, because mobile clients read it.", "sources": ["n5"]}
-    answer = answer_with(COOKIE, principles=[principle], topics=["cookie", "redirect", "kubernetes"])
+    topics = ["cookie", "redirect", "kubernetes"]
+    answer = answer_with(COOKIE, significance=[why], principles=[principle], topics=topics)
     made = await model_digest(scripted(answer), SOURCES, budget_tokens=80)
 
     digest = made.digest
     assert [(statement.text, statement.sources) for statement in digest.insight] == [(COOKIE[0], ("mark-0",))]
-    assert digest.principles[0].sources == ("mark-4",)
+    assert [(each.text, each.sources) for each in digest.significance] == [(why["text"], ("mark-3",))]
+    assert [(each.text, each.sources) for each in digest.principles] == [(principle["text"], ("mark-4",))]
     assert digest.topics == ("cookie", "redirect")
     assert (made.method, made.parts, made.rejected) == ("model:scripted:model", 1, ())
 

@@ -149,6 +149,24 @@ def test_a_day_ends_at_midnight_when_the_clocks_change() -> None:
         assert periods(closings.days(group, {}, now=end, calendar=BERLIN)) == [f"day:{start:%Y-%m-%d}"]
 
 
+def test_a_day_and_a_week_end_earlier_on_request() -> None:
+    """keeps: B-09, B-10. A day has the sessions that began on it, a week its days."""
+    sessions = [crystal("session:s1"), crystal("session:s2", start=NOON + timedelta(hours=1))]
+    yesterday, today = NOON - timedelta(days=1), NOON
+    days = [crystal(f"day:{each:%Y-%m-%d}", level="day", start=each) for each in (yesterday, today)]
+    now = NOON + timedelta(hours=3)
+
+    assert periods(closings.days(sessions, {}, now=now, calendar=BERLIN)) == []
+    assert periods(closings.weeks(days, {}, now=now, calendar=BERLIN)) == []
+    [day] = closings.days(sessions, {}, now=now, calendar=BERLIN, forced=True)
+    [week] = closings.weeks(days, {}, now=now, calendar=BERLIN, forced=True)
+
+    assert isinstance(day, DuePeriod)
+    assert isinstance(week, DuePeriod)
+    assert (day.period, [*day.sources]) == ("day:2026-11-04", sessions)
+    assert (week.period, [*week.sources]) == ("week:2026-W45", days)
+
+
 def test_a_week_ends_on_sunday_at_midnight() -> None:
     """keeps: B-10, K-19, B-23. Weeks are ISO weeks, across the turn of the year too."""
     day = crystal("day:2026-12-30", level="day", start=datetime(2026, 12, 30, 9, tzinfo=UTC))

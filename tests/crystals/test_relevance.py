@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mica.crystals.relevance import (
-    HALF_LIFE_DAYS,
     PHRASE_BONUS,
     rank_by_relevance,
     score_recency,
@@ -40,10 +39,11 @@ def crystal(number: int, text: str, *, level: Level = "session", days_ago: float
     )
 
 
-def test_recency_halves_with_every_half_life() -> None:
+def test_recency_halves_every_seven_days() -> None:
     """keeps: B-50"""
     assert score_recency(NOW, NOW) == 1.0
-    assert score_recency(NOW - timedelta(days=HALF_LIFE_DAYS), NOW) == pytest.approx(0.5)
+    assert score_recency(NOW - timedelta(days=7), NOW) == pytest.approx(0.5)
+    assert score_recency(NOW - timedelta(days=21), NOW) == pytest.approx(0.125)
     assert score_recency(NOW + timedelta(days=1), NOW) == 1.0
 
 
@@ -84,6 +84,20 @@ def test_levels_come_before_scores_in_a_selection() -> None:
     chosen = select_within([session, week], {}, budget_tokens=100, recency_weight=0.7, now=NOW)
 
     assert [each.id for each in chosen] == ["c1", "c2"]
+
+
+@pytest.mark.parametrize(("recency_weight", "order"), [(0.0, ["c1", "c2"]), (0.3, ["c1", "c2"]), (0.7, ["c2", "c1"])])
+def test_a_score_is_the_weighted_sum_of_recency_and_relevance(recency_weight: float, order: list[str]) -> None:
+    """keeps: K-11. A crystal without a word of the query is left out, however recent it is."""
+    whole, part = crystal(1, "The cookie of the proxy", days_ago=14), crystal(2, "The cookie", days_ago=0)
+    unrelated = crystal(3, "An index was added")
+
+    chosen = select_within(
+        [part, unrelated, whole], {}, budget_tokens=100, recency_weight=recency_weight, query="cookie proxy", now=NOW
+    )
+
+    # Their relevance is 1 and 0.5, their recency 0.25 and 1: the sums are equal at a weight of 0.4.
+    assert [each.id for each in chosen] == order
 
 
 def test_a_crystal_too_long_for_the_rest_of_the_budget_leaves_room_for_a_shorter_one() -> None:

@@ -10,12 +10,12 @@ from mica.testing import HandClock
 
 
 async def test_waiting_crystals_are_listed_with_a_reason(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-35. A crystal is not made at once, and does not wait forever."""
+    """keeps: B-35, B-61. A crystal is not made at once; what is missing from a day is named, not judged."""
     observe(memory, clock, "s1")
     memory.mark("one thing")
-    assert {(each.period, each.count) for each in await memory.crystals.waiting()} == {
-        ("session:s1", 6),
-        ("pool:2026-11-02", 1),
+    assert {(each.period, each.count, each.reason) for each in await memory.crystals.waiting()} == {
+        ("session:s1", 6, "the session is still active"),
+        ("pool:2026-11-02", 1, "small sessions are pooled at the end of the day"),
     }
     assert await memory.crystals.list() == []
 

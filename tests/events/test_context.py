@@ -33,7 +33,7 @@ def agent(memory: Memory) -> str | None:
 
 
 async def test_inner_blocks_inherit_override_and_restore(memory: Memory) -> None:
-    """keeps: E-01, E-19, E-33"""
+    """keeps: E-19, E-33"""
     whole = Context(session="s1", agent="scout", user="ann", task="login", correlation="req-1", labels=(("host", "a"),))
     with memory.context(session="s1", agent="scout", user="ann", task="login", correlation="req-1", host="a") as outer:
         assert outer.context == whole
@@ -49,7 +49,7 @@ async def test_inner_blocks_inherit_override_and_restore(memory: Memory) -> None
 
 
 async def test_two_roots_in_one_task_have_different_chains(memory: Memory) -> None:
-    """keeps: TE-01. A root never becomes the parent of what comes after it."""
+    """keeps: E-18, TE-01. A root never becomes the parent of what comes after it."""
     with memory.context(session="s1"):
         one, two = memory.emit("first"), memory.emit("second")
 
@@ -74,7 +74,7 @@ async def test_siblings_have_equal_depth(memory: Memory) -> None:
 
 
 async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: Memory) -> None:
-    """keeps: E-13, TE-01, TE-02"""
+    """keeps: E-01, E-13, E-18, TE-01, TE-02"""
 
     async def worker(number: int) -> None:
         with memory.context(agent=f"a{number}"):
@@ -94,6 +94,7 @@ async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: M
 
     events: dict[str, mica.Event] = {event.id: event for event in await memory.events.query(EventQuery(limit=None))}
     assert len(events) == 1 + 8 * 3
+    assert {event.correlation for event in events.values()} == {events[root.id].correlation}
     for event in events.values():
         if event.name == "root":
             continue

@@ -210,7 +210,7 @@ KSI_CHILD = {
 
 
 async def test_a_ksi_log_becomes_events_with_nothing_dropped(memory: Memory, tmp_path: Path) -> None:
-    """keeps: E-12, K-46, E-17, E-18, E-39.
+    """keeps: E-12, K-46.
 
     Root and depth are computed again; fields without a counterpart are stored in the data.
     """

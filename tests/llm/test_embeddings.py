@@ -32,7 +32,7 @@ def test_other_weights_are_refused_before_they_are_loaded(monkeypatch: pytest.Mo
 
 
 def test_a_missing_extra_is_an_error_only_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """keeps: K-57"""
+    """keeps: K-57, K-08"""
     monkeypatch.setattr(embeddings, "NEEDED", ("nosuchpackage",))
 
     assert open_encoder("auto") is None

@@ -75,10 +75,10 @@ async def test_a_workflow_reports_its_files_in_one_call(memory: mica.Memory) -> 
     assert (await memory.trails.show(str(key))).shape == "adw_build_iso"
 
 
-async def test_a_trail_is_chosen_loaded_and_tracked(memory: mica.Memory, clock: HandClock) -> None:
+async def test_a_trail_is_chosen_loaded_and_tracked(memory: mica.Memory, clock: HandClock, tmp_path: Path) -> None:
     """keeps: TA-12, A-16, A-07, A-45, A-22.
 
-    A choice has the kind of match; a use and its outcome count for the trail and its session.
+    A choice has the kind of match; its files load in order; a use and its outcome count for the trail and its session.
     """
     for number in range(3):
         await walk(memory, clock, f"s{number}")
@@ -88,13 +88,17 @@ async def test_a_trail_is_chosen_loaded_and_tracked(memory: mica.Memory, clock: 
     assert (choice.match, choice.trail.name) == ("words", "nav:fix-login-redirect")
     assert choice.reason == "the task mentions login, redirect, session"
     memory.trails.offer([choice])
+    for name in FILES:
+        (tmp_path / name).write_text(f"# the text of {name}\n")
     with memory.context(session="s7", agent="smith"):
-        await memory.trails.track(choice, outcome="failure", tokens=800)
+        loaded = await memory.trails.load(choice.trail.key, root=tmp_path, outcome="failure")
+    assert 0 < loaded.text.index("the text of auth.py") < loaded.text.index("the text of session.py")
     trail = await memory.trails.show(choice.trail.key)
     assert (trail.runs, trail.successes, trail.failures) == (4, 3, 1)
     assert trail.agents["smith"].failures == 1
     (used,) = await memory.events.query(EventQuery(names=(USED,)))
     assert (used.context.session, used.data["key"]) == ("s7", trail.key)
+    assert used.data["tokens"] == loaded.tokens
     (offered,) = await memory.events.query(EventQuery(names=(OFFERED,)))
     assert offered.data["match"] == "words"
     assert (
@@ -177,7 +181,7 @@ async def test_evolution_crystallizes_trails_that_pass_the_gate_once(memory: mic
 
 
 async def test_a_rebuild_learns_the_same_trails(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-45, K-08. A trail is a projection of the log."""
+    """keeps: A-45. A trail is a projection of the log."""
     for number in range(3):
         await walk(memory, clock, f"s{number}")
     await memory.trails.crystallize(key_of(FILES), slug="login")

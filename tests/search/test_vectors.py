@@ -45,7 +45,7 @@ async def found(store: Store, meanings: MarkVectors, query: str) -> list[int | N
 
 
 async def test_a_mark_is_found_by_its_meaning_alone(store: Store) -> None:
-    """keeps: K-57. Without a model the same question finds marks that share its words, and nothing fails."""
+    """keeps: K-57, K-08. Without a model the same question finds marks that share its words, and nothing fails."""
     texts = ["The automobile broke down", "Rain all day", "The garden is green"]
     await store.log.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
     meanings = MarkVectors(store.vectors, store.files, WordEncoder(SAME))
@@ -107,7 +107,7 @@ def test_speaker_names_are_not_compared() -> None:
 
 
 async def test_memory_searches_rebuilds_and_purges_by_meaning(home: Settings, tmp_path: Path) -> None:
-    """keeps: U-08. A purge leaves no vector in the file; a rebuild recreates the others."""
+    """keeps: U-08, K-08. A purge leaves no vector in the file; a rebuild recreates the others."""
     path = tmp_path / "space.db"
     encoder = WordEncoder(SAME)
     async with mica.open(path, settings=home, encoder=encoder) as memory:

@@ -44,7 +44,7 @@ _RANKS = {"app": 10, "file": 20, "live": 30}
 
 
 async def test_a_gather_records_one_event_with_every_field_of_the_account(memory: Memory) -> None:
-    """keeps: TC-01, C-07, C-20.
+    """keeps: TC-01, C-07, C-20, K-51.
 
     It includes tokens, milliseconds and dollars; it is marked as recalled, so it is never evidence.
     """
@@ -58,6 +58,7 @@ async def test_a_gather_records_one_event_with_every_field_of_the_account(memory
     told = recorded.data
     fields = {field.name for field in msgspec.structs.fields(GatheredAccount)} - {"injection", "receipt"}
     assert fields | {"dollars", "estimator", "lost"} == set(told)
+    assert told["estimator"] == "regex-1"
     assert (told["tokens"], told["dollars"]) == (answer.tokens, 0.0)
     assert told["fragments"] == [
         {

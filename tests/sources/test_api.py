@@ -120,18 +120,22 @@ async def test_the_start_and_the_end_of_a_session_gather_its_judgments(home: Set
 
 
 async def test_the_most_used_concepts_are_gathered_every_89_minutes(memory: Memory, clock: HandClock) -> None:
-    """keeps: C-16, K-56. The common scheduler runs it."""
-    memory.sources.add(ScriptedSource("app", {"port": 1}, ttl_s=60))
+    """keeps: C-16, K-56. The common scheduler runs it; a concept that was asked about less often is not gathered."""
+    app = ScriptedSource("app", {"port": 1}, ttl_s=60)
+    memory.sources.add(app)
     assert [(ran.kind, ran.done) for ran in await memory.upkeep.tick(["warm"])] == [("warm", 0)]
-    for concept in ("a:b:1", "a:b:2", "a:b:2"):
+    most_used = [f"a:b:{number}" for number in range(2, 7)]
+    for concept in ("a:b:1", *most_used, *most_used):
         await memory.sources.gather(concept)
+    app.requests.clear()
 
     clock.move(minutes=88)
     assert await memory.upkeep.tick(["warm"]) == []
     clock.move(minutes=1)
     (ran,) = await memory.upkeep.tick(["warm"])
 
-    assert (ran.kind, ran.done, ran.error) == ("warm", 2, None)
+    assert (ran.kind, ran.done, ran.error) == ("warm", 5, None)
+    assert sorted(app.requests) == most_used
     assert ran.next_at == clock() + timedelta(minutes=89)
     assert "app" in (await memory.sources.gather("a:b:2")).cached
 

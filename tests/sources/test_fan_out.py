@@ -73,6 +73,21 @@ async def test_all_sources_are_queried_concurrently(memory: Memory) -> None:
     assert answer.missing == {}
 
 
+@pytest.mark.parametrize(("deadline_s", "milliseconds"), [(0.03, 20), (0.04, 30), (0.05, 40), (0.2, 160)])
+async def test_ten_milliseconds_of_a_short_deadline_remain_for_the_text(
+    home: Settings, deadline_s: float, milliseconds: int
+) -> None:
+    """keeps: K-26"""
+    hung = GatedSource("hung")
+    hung.gate.clear()
+    async with mica.open(":memory:", settings=home) as memory:
+        memory.sources.add(hung)
+
+        answer = await memory.sources.gather(CONCEPT, deadline_s=deadline_s)
+
+    assert answer.missing["hung"] == f"no answer within {milliseconds} ms"
+
+
 async def test_a_hung_source_costs_only_its_own_answer(memory: Memory) -> None:
     """keeps: TC-03, C-09, K-26. The others are complete, and the timeout is reported within 80 % of the deadline."""
     hung, app = GatedSource("hung"), GatedSource()

@@ -219,13 +219,15 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_every_level_has_its_sources_time_range_and_cost(self, store: Store) -> None:
-        """keeps: B-01, B-04, B-05, B-07.
+        """keeps: B-01, B-04, B-05, B-07, K-13, K-51.
 
-        Crystals of all levels have one frozen type. A session has marks as its sources, a day has sessions.
+        Crystals of all levels have one frozen type. A session has marks as its sources, a day has sessions. Both have
+        the count of their tokens and those of their sources, with the name of the estimator.
         """
         marks = [build_mark(number) for number in (1, 2, 3)]
-        session = build_crystal(4, draft_of(marks))
-        day = build_crystal(5, draft_of([session], level="day", period="day:x", text=_TEXTS["day"]))
+        session = build_crystal(4, msgspec.structs.replace(draft_of(marks), confidence=0.75, marks=3))
+        draft = draft_of([session], level="day", period="day:x", text=_TEXTS["day"])
+        day = build_crystal(5, msgspec.structs.replace(draft, confidence=0.25, marks=3))
         await store.log.append([*marks, session, day])
 
         lower, higher = sorted(await store.crystals.query(CrystalQuery(limit=None)), key=lambda each: each.number)
@@ -234,9 +236,14 @@ class CrystalContract:
         for crystal, event in ((lower, session), (higher, day)):
             assert (crystal.start_at, crystal.end_at, crystal.made_at) == (marks[0].at, marks[-1].at, event.at)
             assert crystal.compression == crystal.source_tokens / crystal.tokens > 1
-            assert 0 <= crystal.confidence <= 1
+            assert (crystal.marks, crystal.estimator) == (3, "regex-1")
             with pytest.raises(AttributeError):
                 crystal.tokens = 1  # type: ignore[misc]  # it is frozen
+        assert [(crystal.period, crystal.confidence) for crystal in (lower, higher)] == [
+            ("session:s1", 0.75),
+            ("day:x", 0.25),
+        ]
+        assert (lower.tokens, lower.source_tokens) == (estimate(lower.text), 3 * estimate(TEXT))
         assert higher.source_tokens == lower.tokens
 
     @pytest.mark.parametrize(
@@ -274,7 +281,7 @@ class CrystalContract:
 
     @pytest.mark.parametrize("changed", [{"tokens": 10_000}, {"tokens": 1}, {"tokens": 0, "estimator": "another"}])
     async def test_a_crystal_that_does_not_compress_is_refused(self, store: Store, changed: dict[str, object]) -> None:
-        """keeps: B-16, TB-04. A wrong count of its tokens is refused, too."""
+        """keeps: B-16, TB-04, K-13. A wrong count of its tokens is refused, too."""
         await _assert_refused(store, "compression", changed)
 
     async def test_each_level_has_sources_of_the_level_below(self, store: Store) -> None:
@@ -289,11 +296,13 @@ class CrystalContract:
         for number, level in enumerate(LEVELS, 5):
             text = text[: len(text) * 2 // 3]
             event = build_crystal(number, draft_of(sources, level=level, period=f"{level}:x", text=text))
-            wrong = build_crystal(50 + number, draft_of([*sources, events[-1]], level=level, period="x:y", text=text))
-            if events[-1] not in sources:
-                with pytest.raises(LawBroken):
-                    await store.log.append([wrong])
-            await store.log.append([*marks, event])
+            await store.log.append(marks)
+            if level != "session":  # its sources are the lowest, so there is nothing to mix them with
+                beneath = next(each for each in reversed(events) if each not in sources)
+                mixed = draft_of([*sources, beneath], level=level, period=f"{level}:y", text="the")
+                with pytest.raises(LawBroken, match="levels"):
+                    await store.log.append([build_crystal(50 + number, mixed)])
+            await store.log.append([event])
             events.append(event)
             sources = [event]
         assert [crystal.level for crystal in await store.crystals.query(CrystalQuery())] == list(LEVELS)

@@ -28,7 +28,7 @@ class LogContract:
         assert await store.log.get_many([]) == []
 
     async def test_appended_events_read_back_equal(self, store: Store) -> None:
-        """keeps: E-02, E-05, TE-05. Content of any size, context, lineage and origin are stored unchanged."""
+        """keeps: E-02, E-05, E-17, TE-05. Content of any size, context, lineage and origin are stored unchanged."""
         context = Context(session="s1", agent="scout", user="ann", task="login", labels=(("branch", "main"),))
         root = build(1, "tool.ran", {"n": 1, "f": 0.5, "none": None, "nul": "a\0b", "list": [1, "x", {"y": []}]})
         child = build(
@@ -113,7 +113,7 @@ class LogContract:
                 await store.log.append([build(1, "mark", data)])
 
     async def test_equal_contexts_are_stored_once(self, store: Store) -> None:
-        """keeps: E-02, E-25, TE-06, K-42. Forty events with two different contexts store two contexts."""
+        """keeps: E-02, E-25, K-42. Forty events with two different contexts store two contexts."""
         contexts = [Context(session=f"s{number % 2}", agent="scout") for number in range(40)]
 
         await store.log.append([build(number, context=context) for number, context in enumerate(contexts)])
