@@ -444,7 +444,7 @@ class Memory:
 
     @cached_property
     def trails(self) -> Trails:
-        """Methods for trails, lists of files that proved useful for a kind of task: `list`, `show`, `create`, `load` …"""
+        """Methods for trails, which are files that proved useful together: `list`, `show`, `create`, `load` …"""
         from mica.navigation.api import Trails
 
         return Trails(
@@ -464,7 +464,7 @@ class Memory:
         if self._sources is None:
             from mica.brief.own_sources import concept_sources, task_sources
             from mica.sources.api import Sources
-            from mica.sources.flush import SourceFlush
+            from mica.sources.pipeline import SourceFlush
 
             flush = SourceFlush(self._log)
             if self._registry is None:

@@ -38,9 +38,8 @@ from mica.sources.changes import Changes, LogChange
 from mica.sources.cohere import Coherent, cohere
 from mica.sources.disagreements import Disagreements, degraded_data
 from mica.sources.fan_out import FanOut
-from mica.sources.flush import SourceFlush
 from mica.sources.judgments import Judgment, JudgmentSource, judgment_data, judgment_of, judgments, retraction_data
-from mica.sources.pipeline import Pipeline
+from mica.sources.pipeline import Pipeline, SourceFlush
 from mica.sources.protocol import (
     ABOUT_ONE,
     DEGRADED,
