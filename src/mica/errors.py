@@ -48,7 +48,7 @@ class InvalidEvent(InvalidInput):
 
 
 class LawBroken(InvalidEvent):
-    """A crystal violates a law (an invariant): provenance, levels, time, compression, one live crystal per source."""
+    """A crystal violates a law for all crystals: on its sources, its level, its time, its length, or overlaps."""
 
     def __init__(self, law: str, reason: str) -> None:
         super().__init__(f"this crystal breaks the law of {law}: {reason}")

@@ -480,7 +480,7 @@ def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bo
 
 
 def _load_redact() -> Callable[[str], str]:
-    """Return the function `redact`, from the copy beside the launcher or else from the package.
+    """Import the function `redact` from a file beside this one: an installed copy, or the module of the package.
 
     Raises _HookError if there is neither.
     """
@@ -698,7 +698,10 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
 
 
 def _decode_view(line: bytes) -> list[int]:
-    """Decode a record of a Read: path, modification time, size, first, last and total lines; empty if incomplete."""
+    """Decode a record of the lines that a Read showed; the result is empty if the record is incomplete.
+
+    Its values are path, modification time and size of the file, first and last line shown, and lines in the file.
+    """
     try:
         view = _decode(line).get("shown")
     except (ValueError, StopIteration):

@@ -238,7 +238,7 @@ def redact(text: str) -> str:
 
 
 def redact_data(value: object, *, key: str = "") -> object:
-    """Return the JSON value with every text redacted.
+    """Return the JSON value with the secrets in all its texts replaced, as `redact` does.
 
     A text under a key such as `clientSecret` is replaced entirely, unless it is a placeholder or cannot be a secret.
     """
@@ -281,7 +281,7 @@ def _redact_named(value: str, key: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _secret_kind(key: str) -> str | None:
-    """Return the kind of secret under a key such as `clientSecret` or `CLIENT-SECRET`; None for other keys."""
+    """Return the kind of secret that a key such as `clientSecret` or `CLIENT-SECRET` holds; None for other keys."""
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
     if words in _HEADERS:
         return "header"

@@ -1,8 +1,8 @@
 """The settings: one immutable value, parsed once from a TOML file and the environment when a program starts.
 
 The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable
-`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. No other module reads settings from the
-environment, except the hook program, which imports nothing of mica.
+`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for a setting outside of sections) overrides the file. No other module reads
+settings from the environment, except the hook program, which imports nothing of mica.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When trails are learned, named, suspended and archived. `docs/trails.md` explains the numbers.
 
-    A walk is the list of files that an agent opened during one task, in order.
+    A walk is the list of files that an agent opened during one task, in order. A trail is learned from similar walks:
+    the files that proved useful together for a kind of task.
     """
 
     learn: bool = True  # from walks, once a day; `mica trails learn off` switches it off for one space
@@ -92,7 +93,7 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long events are stored that no memory is based on. By default retention is off, and nothing is removed."""
+    """How long events are stored. Events that memory is based on are never removed; by default, no event is."""
 
     enabled: bool = False
     default_days: Days = 7
@@ -157,7 +158,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A limit on spending, in total or by one agent or tier. Days and months are in UTC."""
+    """A limit on what calls of models may cost, in total or for one agent or tier. Days and months are in UTC."""
 
     agent: str | None = None
     tier: Tier | None = None
@@ -190,7 +191,7 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The address of `mica up`; by default only this machine can reach it."""
+    """The address at which the server of `mica up` listens. By default only this machine can reach it."""
 
     host: str = "127.0.0.1"
     port: Port = 6_422  # MICA on a telephone's keys; 0 takes any that is free
@@ -273,7 +274,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidSettings if the time zone in `settings` does not exist. The message has the file or variable."""
+    """Raise InvalidSettings if the time zone in `settings` does not exist, with the file or variable that set it."""
     try:
         settings.zone()
     except InvalidSettings as error:
@@ -318,7 +319,7 @@ def key_variable(provider: str) -> str:
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
-    """Return `VARIABLE=value` if an environment variable set the key in `error`; None if the settings file set it."""
+    """Return `VARIABLE=value` if an environment variable set the key that `error` is about; None if the file did."""
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None

@@ -1,4 +1,4 @@
-"""Splits text into terms, by one rule for every index and every ranker.
+"""Splits text into words and terms, by one rule for all indexes and for all code that ranks search results.
 
 A term is the English Snowball stem of a lower-case word, a number, or one ideograph. Underscores, case changes and
 punctuation separate words, so that `SessionCookie`, `session_cookie` and "session cookie" are equal. Irregular forms
