@@ -144,8 +144,8 @@ class Upkeep:
     ) -> int:
         """Compress events older than `older_than`; returns how many. Readers see no difference.
 
-        Nothing happens if fewer than `at_least` are due. A long-running process does this automatically once an hour,
-        while it is idle and there are enough events to fill a block.
+        Fewer than `at_least` events stay as they are unless they are large. A long-running process does this
+        automatically while it is idle, at most once an hour, and only if there are enough old events.
         """
         if older_than < timedelta(0):
             raise InvalidInput(f"an age cannot be negative; use 0 or more, not {older_than}")

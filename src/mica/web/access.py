@@ -73,7 +73,7 @@ class Revoked(OSError):
 class Access:
     """The tokens, one-time keys, host names and rate limits of one server.
 
-    The login cookie has `port` in its name, because browsers send the cookies of all ports of a host.
+    The name of the login cookie contains `port`, because a browser sends a host's cookies to all of its ports.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class Access:
         return None
 
     def wait_s(self, token: AccessToken | None, peer: str) -> float:
-        """Count one request of a token or, without one, of an address. Returns the seconds it must wait, or 0."""
+        """Count a request of a token, or of an address if it has no token. Returns how long it must wait, or 0."""
         return self._refusal_rate.wait_s(peer) if token is None else self._request_rate.wait_s(token.id)
 
     def is_ours(self, host: str) -> bool:
-        """True if a Host header, with or without a port, names this server."""
+        """Return True if a Host header, with or without a port, is a name of this server."""
         match = _HOST.fullmatch(host.lower())
         return match is not None and match[1].strip("[]") in self.hosts
 

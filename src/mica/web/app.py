@@ -1,4 +1,4 @@
-"""The ASGI application: all routes behind one guard. MicaErrors are answered with problem documents (RFC 9457)."""
+"""The ASGI application: all routes behind one access check. Errors become problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from mica.web.tokens import BROWSER_LIFETIME
 
 
 def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] = ()) -> Starlette:
-    """Build the application of a server. `extra` routes are behind the same guard. It closes the pool at shutdown."""
+    """Build the application of a server, which closes `pool` when it shuts down.
+
+    Requests for `extra` routes are checked in the same way as all others.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""The pool of open memories of a server, one for each space, and the memory of a request."""
+"""The `Memory` objects that a server has open, one for each space, and the choice of one for a request."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _OPEN_STORE = partial(open_store, is_waiting=is_spooled)
 class MemoryPool:
     """Opens memories at their first use. When too many are open, the least recently used one is closed.
 
-    A space has the name that `mica upkeep spaces` shows, or its name in the database. The default is the server's
-    space.
+    A space is identified by the name that `mica upkeep spaces` shows, or by its name in the database. The default is
+    the server's own space.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class MemoryPool:
             return self._open[name]
 
     def store(self, space: str | None = None) -> Store:
-        """Return the store of a space, for other processes that use it over HTTP. Its memory must be open."""
+        """Return the store of a space, for other processes that use it over HTTP. The space must be open."""
         return self._stores[self.default if space is None else space]
 
     async def _make_room(self, name: str) -> None:
@@ -217,7 +217,7 @@ def pool_of(request: HTTPConnection) -> MemoryPool:
 def requested_space(request: HTTPConnection) -> str:
     """Return the space of a request: `?space=`, else the only one that its token opens, else the server's own.
 
-    Raises AccessDenied if the token does not open that space, and InvalidInput if the request names several.
+    Raises AccessDenied if the token does not open that space, and InvalidInput if the request has several.
     """
     token = request.scope.get(TOKEN)
     assert isinstance(token, AccessToken)  # the guard lets nothing else reach a space

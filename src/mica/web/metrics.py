@@ -39,7 +39,7 @@ READ_ON_MAX = 20_000  # new events; beyond this many, a query for uses is faster
 class LoadDurations:
     """A histogram of the durations of loading trails, for each trail. Beyond NAMES_MAX, all other trails share one.
 
-    It is not a `Histogram` of the library, for two reasons. That adds `_created` series unless a switch of the whole
+    The library's own `Histogram` is not used, for two reasons. It adds `_created` series unless a switch of the whole
     process turns them off, and it may write trail names to files (PROMETHEUS_MULTIPROC_DIR), where no purge finds them.
     """
 
@@ -75,7 +75,7 @@ class LoadDurations:
 
 
 class Uses:
-    """Counts the uses of each trail by each agent. Each new count reads only the events since the last one."""
+    """Counts the uses of each trail by each agent. Each count reads only the events since the previous count."""
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[int, EventId | None, Counter[tuple[str, str]]]] = {}
@@ -96,7 +96,7 @@ class Uses:
 
 
 class _Snapshot:
-    """A collector for the library that returns metrics computed earlier."""
+    """An object from which the Prometheus library collects metrics that were computed earlier."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

@@ -1,8 +1,8 @@
-"""HTTP operations. Each is declared once, by its types, from which requests are checked and OpenAPI is generated.
+"""The operations of the HTTP API. Requests are checked, and the OpenAPI document is made, by the types of functions.
 
-An operation is a function of a memory and of a request struct. Its path is the Python name: `memory.events.query` is
-`/api/events/query`. The fields come from the query of a GET or from the JSON body of a POST. A request that does not
-fit the struct is refused with 400 before anything runs.
+An operation is a function with two parameters: a memory and a request struct. Its path is the Python name:
+`memory.events.query` is `/api/events/query`. The fields come from the query of a GET or from the JSON body of a POST. A
+request that does not fit the struct is refused with status 400 before anything runs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operations:
-    """The declared operations, in order. `get` and `post` are decorators that declare a function under a name."""
+    """A list of declared operations. Its methods `get` and `post` are decorators that add a function under a name."""
 
     def __init__(self) -> None:
         self.declared: list[Operation] = []
@@ -221,7 +221,7 @@ def _contains(kind: object, target: type) -> bool:
 
 
 def _is_list(kind: object) -> bool:
-    """True if the type of a field is a list or tuple, so that a query may repeat its name."""
+    """Return True if the type of a field is a list or tuple, so that a query may contain the field several times."""
     if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
     return get_origin(kind) in (tuple, list)

@@ -1,4 +1,4 @@
-"""The server process: one socket, one server per file, an orderly shutdown."""
+"""Runs the server: opens its socket, ensures that only one server uses a file, and shuts down in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live events: one follower of a space's log serves all listeners, each at its own position.
+"""Live events: new events of a space are read from its log once, for all listeners, each at its own position.
 
 The tail of a space has a buffer of its latest events. A listener near the end reads from the buffer, and a line is
 encoded once for all listeners with the same fields. A listener that is further behind reads the log. Each listener
@@ -64,7 +64,7 @@ class LogTail:
         return last if after is None else min(after, last)
 
     async def batches(self, query: EventQuery, *, after: int) -> AsyncGenerator[tuple[int, list[Event]], None]:
-        """Yield matching events after a position, in commit order. Each batch has the position reached.
+        """Yield matching events after a position, in commit order, in batches. Each comes with the position it reached.
 
         After a quiet period an empty batch is yielded. Raises StoreUnavailable when the memory is closed.
         """
@@ -101,7 +101,7 @@ class LogTail:
                     yield made
 
     async def _read(self, after: int) -> AsyncGenerator[list[Event], None]:
-        """Yield all events after a position in batches, from the buffer or the log; when quiet, an empty batch."""
+        """Yield all events after a position, in batches. After a quiet period, an empty batch is yielded."""
         await self._begin()
         self.listeners += 1
         heartbeats = self._heartbeats
@@ -196,14 +196,14 @@ class LogTail:
 
 
 class Tails:
-    """The tails of all spaces that have listeners."""
+    """One `LogTail` for each space that has listeners."""
 
     def __init__(self) -> None:
         self._tails: dict[str, LogTail] = {}
         self._is_closed = False
 
     def of(self, memory: Memory) -> LogTail:
-        """Return the tail of a space, created if needed. Raises StoreUnavailable while the server is shutting down."""
+        """Return the tail of a space, created if needed. Raises StoreUnavailable if the server is shutting down."""
         if self._is_closed:
             raise StoreUnavailable(STOPPING)
         return self._tails.setdefault(memory.space, LogTail(memory))

@@ -1,4 +1,4 @@
-"""Access tokens. A file in the data folder has their digests; a token opens all spaces or some of them.
+"""Access tokens, whose digests are stored in a file. A token gives access to all spaces or to some of them.
 
 A token is shown once, when it is made. All servers of a user share the file, so a browser stays logged in when a server
 is restarted.
@@ -92,7 +92,7 @@ class TokenFile:
         return None
 
     def is_valid(self, token: AccessToken) -> bool:
-        """True while a token is neither revoked nor expired."""
+        """Return True if a token is neither revoked nor expired."""
         return any(each.id == token.id for each in self.all())
 
     def all(self) -> list[AccessToken]:

@@ -1,1 +1,1 @@
-"""The HTTP API under `/api`: each operation parses a request, calls memory, and answers."""
+"""The HTTP API under `/api`: each operation parses a request, calls one method of `Memory`, and answers."""

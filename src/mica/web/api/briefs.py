@@ -1,4 +1,4 @@
-"""`memory.briefs` over HTTP: quality, is_on, switch."""
+"""`memory.briefs` over HTTP: measure whether briefs help, and switch them on or off."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class QualityAnswer(Quality, frozen=True, kw_only=True):
 
 @API.get("briefs.quality")
 async def quality(memory: Memory, request: QualityRequest) -> QualityAnswer:
-    """Compare the outcomes of tasks with and without briefs, and report the cost of gathering."""
+    """Compare the outcomes of tasks with and without briefs, and report what asking sources cost."""
     measured = await memory.briefs.quality(weeks=request.weeks)
     return QualityAnswer(verdict=measured.helped.verdict, **msgspec.structs.asdict(measured))
 
 
 class BriefSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The switch for briefs in a space."""
+    """Whether agents receive briefs in a space."""
 
     on: bool
 

@@ -24,14 +24,14 @@ class CrystalsRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class CrystalList(msgspec.Struct, frozen=True, kw_only=True):
-    """Current crystals: the latest, in order of time, or those that match a query, best first."""
+    """Crystals that are in force: the latest, in order of time, or those that match a query, best first."""
 
     crystals: list[CrystalOut]
 
 
 @API.get("crystals.list")
 async def list_crystals(memory: Memory, request: CrystalsRequest) -> CrystalList:
-    """List current crystals, latest last; with a query, those that match it, best first."""
+    """List the crystals in force, latest last; with a query, those that match it, best first."""
     crystals = await memory.crystals.list(
         request.query, level=request.level, since=request.since, until=request.until, limit=request.limit
     )
@@ -49,7 +49,10 @@ async def get(memory: Memory, request: CrystalRequest) -> CrystalOut:
 
 
 class ExpandAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal and its sources: marks, or crystals of the level below. `left_out` says why a source is not cited."""
+    """A crystal and its sources: marks, or crystals of the level below.
+
+    `left_out` of a source says why the crystal does not cite it.
+    """
 
     crystal: CrystalOut
     sources: list[dict[str, Any]]
@@ -81,7 +84,7 @@ class CrystallizeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class CrystallizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The new crystals, lowest level first, and the periods that cannot be crystallized yet."""
+    """The new crystals, lowest level first, and the periods of which no crystal can be made yet."""
 
     crystals: list[CrystalOut]
     waiting: list[Waiting]
@@ -90,7 +93,7 @@ class CrystallizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("crystals.make")
 async def make(memory: Memory, request: CrystallizeRequest) -> CrystallizeAnswer:
-    """Crystallize the marks that no crystal covers yet, up to a level."""
+    """Summarize the marks that no crystal covers yet in new crystals, up to a level."""
     made = await memory.crystals.make(
         level=request.level,
         session=request.session,
@@ -138,5 +141,5 @@ class WithdrawRequest(CrystalRequest, frozen=True, kw_only=True, forbid_unknown_
 
 @API.post("crystals.withdraw")
 async def withdraw(memory: Memory, request: WithdrawRequest) -> Teaching:
-    """End a teaching. It stays in the log."""
+    """End a teaching: briefs no longer show it, but it stays in the log."""
     return await memory.crystals.withdraw(request.reference, reason=request.reason)

@@ -1,4 +1,4 @@
-"""`memory.events` over HTTP: the latest, the log page by page, chains, impact, failures, sessions."""
+"""`memory.events` over HTTP: read events, what caused them and what they caused, failures, and active sessions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
 
 @API.get("events.chain")
 async def chain(memory: Memory, request: EventRequest) -> EventList:
-    """Get all events of the chain that an event belongs to, oldest first."""
+    """Get all events of the chain (one correlation id, or else one first cause) of an event, oldest first."""
     events = await memory.events.chain(await memory.events.get(request.reference))
     return EventList(events=event_documents(events, request.selected_fields))
 
@@ -130,7 +130,7 @@ class ImpactAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.impact")
 async def impact(memory: Memory, request: EventRequest) -> ImpactAnswer:
-    """Get the events of an event's chain that came after it: those it caused and, separately, the others."""
+    """Get the later events of the chain of an event: those it caused and, separately, the others."""
     event = await memory.events.get(request.reference)
     after = await memory.events.impact(event)
     return ImpactAnswer(
@@ -178,7 +178,7 @@ class CompareRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class CompareAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of equal steps of two chains, and their first difference."""
+    """How many steps two chains of events have in common before their first difference, and that difference."""
 
     same: int
     equal: bool
@@ -205,7 +205,7 @@ async def compare_chains(memory: Memory, request: CompareRequest) -> CompareAnsw
 
 
 class OpenSessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An active session."""
+    """An active session, its agents, and its latest event."""
 
     session: str
     agents: tuple[str, ...]

@@ -71,7 +71,7 @@ class MarkRequest(RequestContext, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded event and its place in its chain."""
+    """The id of a recorded event, the id of the first event of its chain, and its depth below that."""
 
     id: str
     root_id: str
@@ -90,7 +90,7 @@ class EmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("emit")
 async def emit(memory: Memory, request: EmitRequest) -> EmitAnswer:
-    """Record up to 1,000 events."""
+    """Record up to 1,000 events. They are on disk before the answer is sent."""
     refs = []
     for event in request.events:
         context, parent = await _context(memory, event)
@@ -193,7 +193,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The matches, best first."""
+    """The marks and crystals that match, best first, and the times that were found in the query."""
 
     query: str
     periods: list[SearchPeriod]
@@ -229,7 +229,7 @@ class NewBriefRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 @API.post("brief")
 async def brief(memory: Memory, request: NewBriefRequest) -> Brief:
-    """Make a brief within a budget and a deadline; `missing` names sources that did not answer."""
+    """Make a brief within a budget and a deadline; `missing` lists sources that did not answer."""
     return await memory.brief(
         request.query,
         budget_tokens=request.budget_tokens,
@@ -245,7 +245,7 @@ class WhyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence for each event that the request names."""
+    """The evidence for each event that the request is about."""
 
     why: list[Why]
 
@@ -263,7 +263,7 @@ class NavigateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class NavigateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a task will probably need, best first, and the sources that could not answer."""
+    """The files that a task will probably need, best first, and in `missing` what could not be read."""
 
     task: str
     places: list[Place]
@@ -298,7 +298,7 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("handoff")
 async def handoff(memory: Memory, request: HandoffRequest) -> HandoffAnswer:
-    """Crystallize a session, and return the text that the next agent needs to start."""
+    """Summarize a session in crystals, and return the text that the next agent needs to start."""
     made = await memory.handoff(session=request.session, budget_tokens=request.budget_tokens)
     return HandoffAnswer(
         session=made.session,
@@ -336,7 +336,7 @@ async def retract(memory: Memory, request: RetractRequest) -> RetractAnswer:
 
 
 class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The events to purge. Without `confirm` the answer is a preview. It has the word to send as `confirm`."""
+    """The events to purge. Without `confirm`, the answer is a preview with the word to send as `confirm`."""
 
     ids: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=1_000)] = ()
     value: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)] | None = None
@@ -372,8 +372,8 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def purge(memory: Memory, request: PurgeRequest) -> PurgeAnswer:
     """Remove the content of every event that matches all fields; a tombstone remains in its place.
 
-    It takes two requests. Without `confirm` the answer is a preview, with a word. The same request with that word as
-    `confirm` purges the events. It is refused if other events match by then.
+    It takes two requests. Without `confirm`, the answer is a preview that contains a word. The same request with that
+    word as `confirm` purges the events. This second request is refused if other events match by then.
     """
     selection = msgspec.structs.asdict(request)
     confirm = selection.pop("confirm")

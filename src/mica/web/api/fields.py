@@ -75,7 +75,7 @@ class FieldSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class EventSelection(FieldSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Selects events that match all fields."""
+    """Selects events: those that match every field that is set."""
 
     session: Name | None = None
     agent: Name | None = None

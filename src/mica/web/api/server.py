@@ -113,7 +113,7 @@ async def open_space(request: Request) -> Response:
 
 
 async def call(request: Request) -> Response:
-    """Call one method of the store and answer with its result. The path names the method."""
+    """Call a method of a space's store and answer with its result. The path contains the role and the method."""
     method = roles().get(request.path_params["role"], {}).get(request.path_params["method"])
     if method is None:
         return problem_response(problem(404, "a store has no such method"))

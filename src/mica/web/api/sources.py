@@ -1,4 +1,4 @@
-"""`memory.sources` over HTTP: gather, warm, judge, judgments, health."""
+"""`memory.sources` over HTTP: ask sources about a concept, record judgments, and check the health of sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GatherRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The gathered account of a concept: its text, how far the sources agree, conflicts, and missing sources."""
+    """What sources know about a concept: the merged text, how far they agree, conflicts, and missing sources."""
 
     concept: str
     injection: str
@@ -49,7 +49,10 @@ class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("sources.gather")
 async def gather(memory: Memory, request: GatherRequest) -> GatherAnswer:
-    """Gather what all sources know about a concept into one account. Late sources are listed; conflicts are decided."""
+    """Ask all sources about a concept, and merge their answers into one text.
+
+    Sources that are late are listed. If sources contradict each other, one statement is chosen and the conflict listed.
+    """
     account = await memory.sources.gather(
         request.concept,
         budget_tokens=request.budget_tokens,
@@ -64,14 +67,14 @@ class WarmRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class WarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The accounts of concepts (merged answers of several sources) that were gathered in advance."""
+    """For each concept that sources were asked about in advance, their merged answers."""
 
     gathered: list[GatherAnswer]
 
 
 @API.post("sources.warm")
 async def warm(memory: Memory, request: WarmRequest) -> WarmAnswer:
-    """Gather in advance what the next session will need: the concepts judged last, and those of every brief."""
+    """Ask sources in advance about the concepts judged last and those of every brief, so that they are cached."""
     return WarmAnswer(gathered=[GatherAnswer.of(each) for each in await memory.sources.warm(limit=request.limit)])
 
 

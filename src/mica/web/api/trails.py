@@ -1,4 +1,7 @@
-"""`memory.trails` over HTTP: an orchestrator lists, loads and makes trails, and reports walks."""
+"""`memory.trails` over HTTP: list, load and make trails, and report which files tasks opened.
+
+A trail is a list of files that proved useful for a kind of task.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ async def show(memory: Memory, request: TrailRequest) -> TrailOut:
 
 @API.get("trails.stats")
 async def stats(memory: Memory) -> TrailStatistics:
-    """Count trails and the walks they were learned from, and report the cost of tasks by kind."""
+    """Count trails and the tasks they were learned from, and report the cost of tasks by kind."""
     return await memory.trails.stats()
 
 
@@ -105,7 +108,7 @@ class CreateTrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class TrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystallized trail, its command, and its measured saving."""
+    """A trail with a name, the command that loads it, and the tokens that it was measured to save."""
 
     trail: TrailOut
     command: str
@@ -118,7 +121,10 @@ class TrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.create")
 async def create(memory: Memory, request: CreateTrailRequest) -> TrailAnswer:
-    """Make a trail by hand. It is crystallized at once. If the files are on this machine, the lines must exist."""
+    """Make a trail by hand. It gets a name and a command at once.
+
+    If the files are on this machine, the given lines must exist.
+    """
     made = await memory.trails.create(
         request.slug,
         [place.step() for place in request.places],
@@ -135,7 +141,7 @@ class CrystallizeTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_un
 
 @API.post("trails.crystallize")
 async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> TrailAnswer:
-    """Give a learned trail a name, which makes it a command. It need not pass the gate."""
+    """Give a learned trail a name, which makes it a command, whether or not it was successful enough so far."""
     return TrailAnswer.of(trail_document(await memory.trails.crystallize(request.name, slug=request.slug)))
 
 
@@ -145,7 +151,7 @@ class LearnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @API.post("trails.learn")
 async def learn(memory: Memory, request: LearnRequest) -> TrailList:
-    """Learn trails from new events, and list the hot ones: used often lately, and not crystallized yet."""
+    """Learn trails from new events, and list the hot ones: used often lately, and not named yet."""
     await memory.trails.learn()
     since = utc_now() - timedelta(days=request.days)
     hot = [each for each in await memory.trails.list(state="hot", limit=None) if each.last_at >= since]
@@ -168,7 +174,7 @@ class ExploreAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.explore")
 async def explore(memory: Memory, request: ExploreRequest) -> ExploreAnswer:
-    """Find the trails that fit a task or lead to a path, best first. They are recorded as offered."""
+    """Find the trails that fit a task or contain a path, best first. It is recorded that they were offered."""
     choices = await memory.trails.explore(request.query, limit=request.limit)
     return ExploreAnswer(choices=list(map(choice_document, choices)))
 
@@ -218,7 +224,7 @@ class TrackAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.track")
 async def track(memory: Memory, request: TrackRequest) -> TrackAnswer:
-    """Report the use of a trail, with its outcome and cost."""
+    """Record that a trail was used, with the outcome and the cost."""
     trail = await memory.trails.show(request.name)
     event = await memory.trails.track(trail, outcome=request.outcome, tokens=request.tokens)
     await memory.durable()
@@ -229,13 +235,13 @@ async def track(memory: Memory, request: TrackRequest) -> TrackAnswer:
 
 
 class WalksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Walks that another program observed."""
+    """Walks that another program observed. A walk is the list of files that a task opened and changed."""
 
     walks: Annotated[tuple[WalkReport, ...], msgspec.Meta(min_length=1, max_length=1_000)]
 
 
 class WalksAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of events that were stored. It is 0 if all walks were reported before."""
+    """How many events were stored, and how many were stored before and are not stored again."""
 
     stored: int
     repeated: int
@@ -243,7 +249,7 @@ class WalksAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.post("trails.import_walks")
 async def import_walks(memory: Memory, request: WalksRequest) -> WalksAnswer:
-    """Report the files that tasks opened and changed, and their outcomes. Reporting a walk twice changes nothing."""
+    """Report the files that tasks opened and changed, and how the tasks ended. Reporting again changes nothing."""
     imported = await memory.trails.import_walks([msgspec.json.encode(each) for each in request.walks])
     return WalksAnswer(stored=imported.stored, repeated=imported.repeated)
 
@@ -258,7 +264,7 @@ class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @API.post("trails.outcome")
 async def outcome(memory: Memory, request: OutcomeRequest) -> RecordedEvent:
-    """Record the outcome of a task. If there are several, the last one counts."""
+    """Record the outcome of a task. If several outcomes are recorded, the last one counts."""
     ref = memory.trails.outcome(await memory.events.get(request.reference), request.outcome, reason=request.reason)
     await memory.durable()
     return RecordedEvent.of(ref)
@@ -271,7 +277,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 @API.get("trails.report")
 async def report(memory: Memory, request: ReportRequest) -> Report:
-    """Compare the work of a day or a week to the previous period, and tasks with offers to tasks without."""
+    """Compare the work of a day or a week to the period before it, and tasks with suggested files to tasks without."""
     return await memory.trails.report(request.period, until=request.until)
 
 

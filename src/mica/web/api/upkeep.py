@@ -1,4 +1,4 @@
-"""`memory.upkeep` over HTTP: tick, sizes, verify, allow, pin, unpin."""
+"""`memory.upkeep` over HTTP: run due jobs, check the stored data, and exempt events from retention."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PinRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PinAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The event that records the change."""
+    """The id of the event that records the change."""
 
     event: str
 

@@ -1,4 +1,4 @@
-"""The dashboard: pages rendered by the server, with parts that htmx loads. No build step, no foreign resources."""
+"""The dashboard: pages rendered by the server, with parts that htmx loads. Nothing is loaded from other servers."""
 
 from __future__ import annotations
 

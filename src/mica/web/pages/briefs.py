@@ -1,4 +1,4 @@
-"""Briefs: receipts with the source of each line, and comparisons of tasks with and without briefs or offers."""
+"""The Briefs page: recorded briefs with the source of each line, and how tasks with and without briefs compare."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WEEKS_S = 60.0  # figures over weeks hardly change in a minute, and take a secon
 
 
 class FigureCaches:
-    """The caches of one server: one for each slow figure, each with the values of all spaces."""
+    """The caches of one server: one for each kind of figure, with a value for each space."""
 
     def __init__(self) -> None:
         self.worth: CountCache[WorthView] = CountCache(fresh_s=WEEKS_S)

@@ -1,4 +1,4 @@
-"""Crystals: the hierarchy from epochs down to marks; search, expand, crystallize, retract and purge."""
+"""The Crystals page: the hierarchy from epochs down to marks, and forms to search, crystallize, retract and purge."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def preview(request: Request) -> Response:
 
 @page
 async def crystallize(request: Request) -> Response:
-    """Crystallize all sessions, even active ones, then the days, weeks and epochs that are over."""
+    """Make crystals of all sessions, even active ones, then of the days, weeks and epochs that are over."""
     memory = await memory_of(request)
     made = await memory.crystals.make(level="session")
     made += await memory.crystals.make_due()

@@ -1,4 +1,4 @@
-"""Events: a live tail with filters and bundles, and the page of an event with its data and its chain."""
+"""The Events page: a table of events with filters, updated live, and a page for each event with its chain of causes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def events(request: Request) -> Response:
 async def rows(request: Request) -> Response:
     """Render rows of the event table: the latest, those `after` a position, or those `before` an event.
 
-    For the first two, the header `mica-position` has the position after which to continue.
+    With the latest rows and with `after`, the response header `mica-position` has the next value for `after`.
     """
     memory = await memory_of(request)
     filters = view.EventFilter.of(request.query_params)

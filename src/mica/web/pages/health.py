@@ -1,4 +1,4 @@
-"""Health: backlog, size, laws, scheduler, errors."""
+"""The Health page: events that wait to be stored, size, checks of the stored data, jobs and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources: their contributions, latency, conflicts and cache use, and a form to gather a concept."""
+"""The Sources page: what each source contributed and how fast, and a form to ask all sources about a concept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def statuses(request: Request) -> Response:
 
 @page
 async def gather(request: Request) -> Response:
-    """Gather one account of a concept from all sources that answer, and render it with its conflicts."""
+    """Ask all sources about the concept in the query, and render their merged answer with its conflicts."""
     concept = request.query_params.get("concept", "").strip()
     account = await view.gather(await memory_of(request), concept) if concept else None
     return render(request, "parts/gathered.html", account=account)

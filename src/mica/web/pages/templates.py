@@ -1,4 +1,4 @@
-"""Templates, and their filters for times and numbers. All values are escaped."""
+"""Renders the templates of the dashboard, with filters for times and numbers. All values are escaped."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def _failed(request: Request, status: int, error: str, *, with_spaces: bool = Fa
 
 
 def is_part(request: Request) -> bool:
-    """True if htmx requests a part of a page."""
+    """Return True if htmx requests only a part of a page."""
     return "hx-request" in request.headers
 
 
 def render(
     request: Request, name: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: object
 ) -> HTMLResponse:
-    """Render a template. All templates also get the space, links that keep it, and the time."""
+    """Render a template. Besides `values`, it gets the space, a function for links within it, and the time."""
     pool = pool_of(request)
     try:
         space = requested_space(request)

@@ -1,4 +1,4 @@
-"""Today: the work of the day, what is open, the brief of the next agent, and tokens saved and wasted."""
+"""The Today page: the work of the day, open tasks, the brief of the next agent, and tokens saved and wasted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trails: hot paths with savings and readiness, agent preferences, evolution, the file map, and naming a trail."""
+"""The Trails page: the most valuable trails, what they saved, which agents use them, and a map of the files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def evolution(request: Request) -> Response:
 
 @page
 async def file_map(request: Request) -> Response:
-    """Render the treemap of files. The query may name one folder to show, and one trail to highlight."""
+    """Render the treemap of files. The query may contain a folder to show, and a trail to highlight."""
     files = await map_of(request)
     folder, trail = request.query_params.get("folder", ""), request.query_params.get("trail", "")
     space = request.query_params.get("space")

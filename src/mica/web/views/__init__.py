@@ -1,1 +1,1 @@
-"""View models of the dashboard: plain values read from a memory, independent of HTTP and HTML."""
+"""What the pages of the dashboard show, as plain values read from a memory, without HTTP and HTML."""

@@ -1,4 +1,4 @@
-"""Briefs: the receipts of briefs that agents received, each line with its source."""
+"""The figures of the Briefs page: the recorded briefs, the source of each line, and the effect of briefs."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class ReceiptSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt, and the evidence for each of its lines."""
+    """A recorded brief, and the evidence for each of its lines."""
 
     receipt: ReceiptSummary
     why: Why
 
 
 def receipt_of(event: Event) -> ReceiptSummary | None:
-    """Parse a receipt. Returns None if its data does not fit, because another program recorded the event."""
+    """Read the record of a brief. Returns None if its data does not fit, because another program recorded the event."""
     try:
         head = msgspec.convert(event.data, ReceiptHead)
     except msgspec.ValidationError:
@@ -109,13 +109,13 @@ async def brief_effect(memory: Memory, *, now: datetime) -> BriefEffectView:
 
 
 async def receipts(memory: Memory) -> Sequence[ReceiptSummary]:
-    """Get the receipts of the latest briefs, latest first."""
+    """Get the records of the latest briefs, latest first."""
     events = await memory.events.query(EventQuery(names=(BRIEF,), limit=LISTED))
     return [receipt for event in reversed(events) if (receipt := receipt_of(event)) is not None]
 
 
 async def explain(memory: Memory, reference: str) -> ExplainedReceipt | None:
-    """Get a brief with the evidence for each line. None if the event is not a receipt. Raises UnknownEvent."""
+    """Get a recorded brief with the evidence for each line. None if the event is no brief. Raises UnknownEvent."""
     event = await memory.events.get(reference)
     receipt = receipt_of(event) if event.name == BRIEF else None
     if receipt is None:

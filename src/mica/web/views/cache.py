@@ -27,8 +27,8 @@ async def last_purge(memory: Memory) -> EventId | None:
 class CountCache(Generic[T]):
     """Caches one value per space and name, computed by one task at a time.
 
-    A value is used for `fresh_s`, and for LASTING_S if the log did not grow meanwhile. A purge by any process drops it
-    at once, so purged content is never shown.
+    A value is used for `fresh_s` seconds, and for LASTING_S if no event was stored meanwhile. After a purge by any
+    process it is not used any more, so purged content is never shown.
     """
 
     def __init__(self, *, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:

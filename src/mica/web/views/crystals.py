@@ -1,4 +1,4 @@
-"""Crystals: the hierarchy from epochs down to marks, and the details of one crystal."""
+"""What the Crystals page shows: the hierarchy from epochs down to marks, and the details of one crystal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrystalShelf(msgspec.Struct, frozen=True, kw_only=True):
-    """The topmost crystals of the hierarchy, and counts; lower levels are loaded when they are opened."""
+    """The crystals that no other crystal covers, and counts. What they cover is loaded when a person opens one."""
 
     nodes: tuple[CrystalNode, ...] = ()
     counts: dict[str, int] = {}  # of each level, among those read
@@ -68,7 +68,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def shelf(memory: Memory, *, level: Level | None = None) -> CrystalShelf:
-    """Read the topmost crystals, latest first; with `level`, only crystals of that level."""
+    """Read the crystals that no other crystal covers, latest first; with `level`, the crystals of that level."""
     levels = [level] if level is not None else list(LISTED)
     by_level = {each: await memory.crystals.list(level=each, limit=LISTED[each]) for each in levels}
     crystals = [crystal for each in by_level.values() for crystal in each]
@@ -117,7 +117,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
 
 
 async def children(memory: Memory, reference: str) -> list[CrystalNode]:
-    """Read the sources of a crystal, latest first. A source that no statement cites has the reason."""
+    """Read the sources of a crystal, latest first. If no statement cites a source, its `left_out` says why."""
     crystal = await memory.crystals.get(reference)
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     sources: Sequence[Crystal | Mark] = await memory.crystals.expand(crystal.id)
@@ -164,5 +164,5 @@ async def preview(memory: Memory) -> Sequence[CrystalNode]:
 
 
 def level_of(text: str | None) -> Level | None:
-    """Return the level of this name, or None if there is none."""
+    """Return the crystal level with this name, or None if there is no such level."""
     return next((level for level in LEVELS if level == text), None)

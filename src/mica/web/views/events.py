@@ -1,4 +1,4 @@
-"""Events: pages of matching events, and a chain as a tree and a timeline."""
+"""What the Events page shows: the events that match filters, and the chain of one event as a tree and a timeline."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of the event table, latest first, and the position after which newer ones begin."""
+    """Rows of the event table, latest first, and the position after which newer events begin."""
 
     rows: tuple[EventRow, ...]
     position: int
@@ -93,7 +93,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain: its events in tree order, and its duration."""
+    """A chain (events with one correlation id, or else one first cause) as a tree, and its duration."""
 
     links: tuple[Link, ...]
     events: int

@@ -1,4 +1,4 @@
-"""The repository as a treemap: how often each file was opened, and the trails that lead through it."""
+"""The repository as a treemap: how often each file was opened, and the trails that contain it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Map(msgspec.Struct, frozen=True, kw_only=True):
-    """Folders and files that agents opened, and the trails through them."""
+    """Folders and files that agents opened, and the trails that contain them."""
 
     spots: tuple[Spot, ...] = ()
     ways: tuple[Way, ...] = ()

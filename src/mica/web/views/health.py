@@ -1,4 +1,4 @@
-"""Health: backlog, size, laws (the invariants of stored data), scheduled jobs and recent failures."""
+"""What the Health page shows: unstored events, size, checks of the stored data, jobs and recent failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sources: which ones answer, how fast, how far they agree, and how often a cached answer is used."""
+"""The figures of the Sources page: which sources answer, how fast, and how far they agree.
+
+A gather is one question about a concept that was sent to all sources.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class SourceContribution(msgspec.Struct, kw_only=True):
 
 
 class Gather(msgspec.Struct, frozen=True, kw_only=True):
-    """One gather from all sources, and its cost."""
+    """One question about a concept to all sources: how many answered, how far they agreed, and the cost."""
 
     id: EventId
     position: int | None
@@ -73,13 +76,13 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptFragment(msgspec.Struct):
-    """One fragment in the receipt of a gather. Only its source is decoded."""
+    """One statement in the record of what sources answered. Only the name of its source is decoded."""
 
     source: str = ""
 
 
 class GatherRow(msgspec.Struct):
-    """The fields of a stored gather receipt."""
+    """The fields that are read from the record of what sources answered about a concept."""
 
     concept: str
     coherence: float | None = None
@@ -119,7 +122,7 @@ async def sources(memory: Memory, *, now: datetime) -> SourcesView:
 
 
 def _count_gather(event: Event, contributions: dict[str, SourceContribution]) -> Gather | None:
-    """Parse the receipt of a gather and add it to `contributions`. None if another program recorded the event."""
+    """Read the record of a gather and add it to `contributions`. None if another program recorded the event."""
     try:
         row = msgspec.convert(event.data, GatherRow)
     except msgspec.ValidationError:
@@ -182,5 +185,5 @@ def _status(memory: Memory, health: SourceHealth) -> SourceStatus:
 
 
 async def gather(memory: Memory, concept: str) -> GatheredAccount:
-    """Gather an account of a concept (the merged answer of several sources) now. Nothing is recorded."""
+    """Ask all sources about a concept now, and return their merged answer. Nothing is recorded."""
     return await memory.sources.gather(concept, deadline_s=2.0, is_preview=True)

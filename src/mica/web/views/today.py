@@ -1,4 +1,4 @@
-"""Today: the work of the day, what is open, and the brief of the next agent."""
+"""What the Today page shows: the work of the day, what is open, and the brief of the next agent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def is_empty(memory: Memory) -> bool:
-    """True if the space has no events."""
+    """Return True if the space has no events."""
     return not await memory.events.query(EventQuery(limit=1))
 
 

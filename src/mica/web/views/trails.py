@@ -1,4 +1,4 @@
-"""Trails: hot paths, savings, readiness, agent preferences, warnings and evolution."""
+"""The figures of the Trails page: the most valuable trails, warnings, use by agents, and counts by week."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEAR = timedelta(days=7)  # before a trail cools or is archived
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition for crystallizing a trail automatically (the gate): the current and the required value."""
+    """One condition for giving a trail a name automatically: the current value and the required one."""
 
     name: str
     have: float
@@ -42,7 +42,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How close a trail is to passing the gate, by its weakest condition."""
+    """How close a trail is to getting a name automatically, by the condition that is furthest from fulfilled."""
 
     conditions: tuple[Condition, ...]
     is_ready: bool  # it passes the gate
@@ -57,7 +57,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HotPath(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail in the list of hot paths, with its readiness."""
+    """One of the most valuable trails, and how close it is to getting a name automatically."""
 
     trail: Trail
     readiness: Readiness
@@ -76,7 +76,7 @@ class TrailWarning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """How often each agent walked each trail: one row per trail, one column per agent."""
+    """How often each agent used the files of each trail: one row per trail, one column per agent."""
 
     agents: tuple[str, ...]
     rows: tuple[tuple[Trail, tuple[int, ...]], ...]
@@ -125,7 +125,7 @@ async def patterns(memory: Memory, *, gates: TrailSettings, now: datetime, limit
 
 
 def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
-    """Compare a trail with the conditions for being crystallized automatically."""
+    """Compare a trail with the conditions for getting a name automatically."""
     conditions = (
         Condition(name="walks", have=trail.runs, need=gates.runs),
         Condition(name="sessions", have=trail.sessions, need=gates.sessions),
@@ -135,7 +135,7 @@ def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
 
 
 def preference_matrix(trails: Sequence[Trail]) -> Preferences:
-    """Count walks by trail and agent, for the first MATRIX_ROWS trails that were walked by an agent with a name."""
+    """Count how often each agent used each trail, for the first MATRIX_ROWS trails that a named agent used."""
     walked = [trail for trail in trails if trail.agents][:MATRIX_ROWS]
     runs: Counter[str] = Counter()
     for trail in walked:
@@ -179,9 +179,9 @@ def _trail_warnings(trail: Trail, *, now: datetime, gates: TrailSettings) -> lis
 
 
 def _next_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[str, int] | None:
-    """Return the state that a trail will enter soon if it stays unused, and in how many days.
+    """Return "cooling" or "archived" if a trail will be that soon unless it is used, and in how many days.
 
-    Returns None if its state does not change within the period NEAR.
+    Returns None if neither happens within the period NEAR.
     """
     unused = now - trail.last_at
     half, archived = timedelta(days=gates.half_life_days), timedelta(days=gates.archive_days)

@@ -1,7 +1,7 @@
-"""Measured value: tokens saved and wasted according to the hold-out, live figures, and a report of a day or week.
+"""What suggestions of files are worth: the tokens they saved and wasted, and a report of a day or week.
 
 The saving of a single session cannot be measured, because it is unknown what it would have read without an offer (a
-suggestion of trails or files). So some offers are held out at random, and the mean of tasks with offers is compared to
+suggestion of trails or files). So some offers are withheld at random, and the mean of tasks with offers is compared to
 that of tasks without, with a confidence interval. The tokens of unused offers are counted as wasted.
 """
 
@@ -30,7 +30,7 @@ REPORTED = ("trail.*", "crystal*", "teaching.*", "hook.failed", "job.failed")
 
 
 class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of offers, the number that were not used, and the tokens these cost."""
+    """How many files or trails were suggested (offers), how many of these were not used, and the tokens they cost."""
 
     offers: int = 0
     unused: int = 0
@@ -38,7 +38,7 @@ class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Current figures: active trails, their use, and the offers of the active session."""
+    """Current figures: active trails, how often they are used, and the suggestions made in the active session."""
 
     active_trails: int
     hit_rate: float | None  # share of offers that were used; None if there were none
@@ -59,7 +59,7 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of trails and offers in one period."""
+    """Counts of trails and of suggestions (offers) in one period."""
 
     new_trails: int
     crystallized: int
@@ -122,7 +122,7 @@ def counts(
 
 
 def offer_waste(walks: Iterable[Walk]) -> OfferWaste:
-    """Count offers and the cost of unused ones. Offers that were held out cost nothing."""
+    """Count the suggestions that tasks got, and the cost of unused ones. Withheld suggestions do not count."""
     offers = [(walk.offer, walk) for walk in walks if walk.offer is not None and not walk.offer.held_out]
     unused = [offer.tokens for offer, walk in offers if not set(offer.paths) & set(walk.touched)]
     return OfferWaste(offers=len(offers), unused=len(unused), tokens=sum(unused))
@@ -157,7 +157,7 @@ def live_figures(
 def preferences(
     walks: Sequence[Walk], trails: Sequence[Trail], *, since: datetime, length: timedelta, limit: int = 5
 ) -> tuple[Preference, ...]:
-    """Return the agents that walk a named trail more or less often than before, largest change first."""
+    """Return the agents that use a named trail more or less often than before, largest change first."""
     named = [trail for trail in trails if trail.version and len(trail.paths) >= FILES_MIN]
     counts: Counter[tuple[str, str, bool]] = Counter()
     for walk in walks:
