@@ -18,10 +18,10 @@ from tests.navigation.shop import PROMPT, Shop
 
 import mica
 from mica import hook
+from mica.brief.hook_answers import find_stemmer, write_engine
 from mica.clients.spool import Spools, hooks_folder
 from mica.navigation.engine.prediction import shortlist
 from mica.navigation.engine.prompt import PromptPrediction, add_spooled
-from mica.navigation.engine_copy import find_stemmer, write_engine
 from mica.navigation.predictor import render_places
 from mica.settings import ObserveSettings
 from mica.tokens import about

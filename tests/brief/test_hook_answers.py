@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mica.brief.hook_answers import ENTRY, find_stemmer, write_engine
 from mica.hook import OLD_ENTRY
-from mica.navigation.engine_copy import ENTRY, find_stemmer, write_engine
 
 
 def test_the_current_entry_and_the_one_of_old_launchers_are_the_same_function(tmp_path: Path) -> None:
