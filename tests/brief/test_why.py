@@ -7,12 +7,10 @@ from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import EventQuery, Memory
-from mica.brief.pasted_line import PastedLine, parse_handles
 from mica.errors import InvalidInput
 from mica.mcp.resources import RECEIPTS, read
 from mica.mcp.tools import BY_NAME
 from mica.model.event import EventId
-from mica.testing.builders import build
 
 
 async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -> None:
@@ -86,20 +84,6 @@ async def test_a_foreign_event_named_brief_is_explained_by_its_causes(memory: mi
 async def test_a_missing_reference_is_an_error(memory: mica.Memory) -> None:
     with pytest.raises(mica.UnknownEvent, match="#999"):
         await memory.why("… and so on (#999)")
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("#12", ["#12"]),
-        ("12", ["12"]),
-        ("- mark: see issue (#3) first (#12 #14)", ["#12", "#14"]),
-        ("- gotcha: told (#12, #14)  ", ["#12", "#14"]),
-        ("  01m7gsn9dz-00  ", ["01m7gsn9dz-00"]),
-    ],
-)
-def test_a_reference_is_an_id_a_number_or_a_line_that_ends_in_numbers(text: str, named: list[str]) -> None:
-    assert parse_handles(text) == named
 
 
 async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memory) -> None:
@@ -302,19 +286,6 @@ async def test_a_list_of_files_names_the_last_step_at_each_file(memory: Memory) 
         ):
             with pytest.raises(InvalidInput, match="no line of the latest"):
                 await memory.why(line)
-
-
-async def test_a_list_of_files_is_found_by_the_reasons_of_a_ranking_too(memory: Memory) -> None:
-    """A reason quotes another task, and so may look like the next file."""
-    steps = [build(number, "file.read", {"path": path}) for number, path in enumerate(("a/one.py", "a/two.py"))]
-    line = "files for such a task: a/one.py:3-9,12-14 (similar task: “Fix it (now), please”), a/two.py (used recently)"
-
-    assert PastedLine(line).names_files(steps, has_query=True)
-    assert PastedLine(line[:70]).names_files(steps, has_query=True)
-    assert PastedLine(line).names_files([steps[0], None], has_query=True)
-    assert not PastedLine(line).names_files(steps[::-1], has_query=True)
-    assert not PastedLine(line).names_files(steps[:1], has_query=True)
-    assert not PastedLine(line).names_files(steps, has_query=False)
 
 
 async def test_a_crystal_and_a_teaching_are_found_by_their_lines(memory: Memory) -> None:
