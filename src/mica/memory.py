@@ -19,7 +19,6 @@ from mica.events.context import Here, Scope, carrier, narrow, received
 from mica.events.emitter import Emit
 from mica.events.log import Log
 from mica.events.references import Reference
-from mica.events.working_tree import WorkingTrees
 from mica.model.brief import RECENCY_WEIGHT, Brief, Preset
 from mica.model.event import Appended, Clock, Context, Event, EventId, EventQuery, Origin, Ref, utc_now
 from mica.model.mark import Relation
@@ -28,7 +27,7 @@ from mica.settings import Settings, load_settings
 from mica.store.priority import Priority
 from mica.store.protocol import Store, StoreFiles, VectorIndex
 from mica.store.purges import BY_HAND, Purged
-from mica.store.space import is_address, space_of
+from mica.store.space import WorkingTrees, is_address, space_of
 from mica.upkeep.schedule import Ageing, Job, JobRun, Scheduler
 
 if TYPE_CHECKING:  # these packages are loaded when they are first used, so that starting is quick

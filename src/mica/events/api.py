@@ -22,11 +22,11 @@ from mica.events.log import Log
 from mica.events.log_export import LogExportResult, atomic_writer, record_export
 from mica.events.log_import import Format, LogImportResult, import_log
 from mica.events.references import Reference, ResolvedEvents, as_list, check_number, match_references
-from mica.events.working_tree import WorkingTrees
 from mica.format.documents import FULL, Fields, event_line
 from mica.model.event import Appended, Clock, Event, EventQuery
 from mica.model.walk import STARTED
 from mica.store.protocol import AppendNotices, ChainIndex, EventLog
+from mica.store.space import WorkingTrees
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 

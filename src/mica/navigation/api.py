@@ -19,7 +19,6 @@ from mica.clients.installer import read_record
 from mica.errors import InvalidInput
 from mica.events.context import Here, Scope
 from mica.events.log import Log
-from mica.events.working_tree import WorkingTrees
 from mica.llm.prices import prices
 from mica.model.event import Appended, Clock, Event, EventId, EventQuery, Ref, check_budget
 from mica.model.trail import (
@@ -81,6 +80,7 @@ from mica.redact import redact
 from mica.search.dates import resolve_time
 from mica.settings import Settings
 from mica.store.protocol import EventLog, TrailTable
+from mica.store.space import WorkingTrees
 
 RESERVED = ("help", "explore", "handoff")  # commands and skills that exist without any trail
 APPENDED_AT_ONCE = 1_000  # events

@@ -12,7 +12,6 @@ from pathlib import Path
 from mica.clients.spool import Spools
 from mica.errors import InvalidInput, MicaError
 from mica.events.log import Log
-from mica.events.working_tree import WorkingTrees
 from mica.model.event import Clock, EventQuery
 from mica.model.hit import CrystalHit, Hit
 from mica.model.walk import STARTED
@@ -21,6 +20,7 @@ from mica.navigation.places import Places, RankedFile, RankFiles
 from mica.navigation.precomputed import PrecomputedRanking
 from mica.search.search import Reorder
 from mica.store.protocol import EventLog, TrailTable
+from mica.store.space import WorkingTrees
 
 PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # matches every text that mentions a file, and does not match 3.5
 

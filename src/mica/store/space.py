@@ -1,16 +1,21 @@
-"""Find the space of a directory or an address. Its data is stored in the user's data folder, never in a repository."""
+"""Find the space of a directory or an address, and the working trees of spaces on this machine.
+
+The data of a space is stored in the user's data folder, never in a repository.
+"""
 
 from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
-from mica.model.event import new_writer
+from mica.model.event import Event, new_writer
+from mica.model.walk import latest_directory
 
 SUFFIX = ".db"
 
@@ -144,3 +149,40 @@ def remember_space(home: Path, address: object, space: str) -> None:
 
 def _address_file(home: Path, address: object) -> Path:
     return home / "addresses" / f"{blake2b(str(address).encode(), digest_size=16).hexdigest()}.json"
+
+
+class WorkingTrees:
+    """Finds the working trees of spaces and sessions on this machine.
+
+    `is_ours` returns True if the files of a directory may be read. If `is_ours` is None, every directory may be read. A
+    server passes a function, because its clients must not read the server's own files.
+    """
+
+    def __init__(self, home: Path, *, is_ours: Callable[[Path], bool] | None = None) -> None:
+        self._home = home
+        self._is_ours = is_ours
+
+    def current(self) -> Space:
+        """The space of the current directory."""
+        return space_of(Path.cwd(), home=self._home)
+
+    def around(self, directory: Path | None) -> Path:
+        """The root of the working tree around a directory, or around the current directory if `directory` is None."""
+        return space_of(Path.cwd() if directory is None else directory, home=self._home).root
+
+    def is_readable(self, directory: Path) -> bool:
+        """True if files of this directory may be read."""
+        return self._is_ours is None or self._is_ours(directory)
+
+    def latest_directory(self, events: Iterable[Event]) -> Path | None:
+        """The directory of the latest session in these events.
+
+        Returns None if there is no session, or if the directory does not exist or may not be read.
+        """
+        directory = latest_directory(events)
+        return directory if directory is not None and self.is_readable(directory) and directory.is_dir() else None
+
+    def latest(self, events: Iterable[Event]) -> Path | None:
+        """The root of the working tree around `latest_directory`; None if there is no such directory."""
+        directory = self.latest_directory(events)
+        return None if directory is None else self.around(directory)
