@@ -205,7 +205,7 @@ def digests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_judge_gives_no_points_to_an_invalid_digest(digests: ModuleType) -> None:
-    """keeps: TB-13, B-35.
+    """keeps: TB-13, B-35, B-60.
 
     Templates, fragments, invented and oversized texts fail a gate; sentences of the marks do not.
     """

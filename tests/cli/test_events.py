@@ -200,7 +200,7 @@ def test_control_characters_in_names_reach_no_terminal(tmp_path: Path) -> None:
 
 
 def test_a_tree_labels_each_event_with_its_relation(terminal: Terminal) -> None:
-    """keeps: B-25. This includes the default relation of a mark."""
+    """keeps: B-25, B-39. This includes the default relation of a mark."""
     terminal.run("mark", "The cookie is lost")
     terminal.run("mark", "Moved it", "--parent", "1")
     terminal.run("mark", "Login works again", "--parent", "2", "--relation", "fulfills")

@@ -515,9 +515,9 @@ async def test_a_late_mark_revises_its_epoch(memory: mica.Memory, clock: HandClo
 
 
 async def test_an_epoch_keeps_a_week_that_lost_a_retracted_mark(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-11, K-20.
+    """keeps: B-11, B-18, K-20.
 
-    The revised week stays in the same epoch and joins no other, even if no milestone has ended the epoch.
+    A label names an epoch. The revised week stays in the same epoch and joins no other, even if no milestone has ended the epoch.
     """
     refs: list[mica.Ref] = []
     for week in range(2):
@@ -527,7 +527,7 @@ async def test_an_epoch_keeps_a_week_that_lost_a_retracted_mark(memory: mica.Mem
     clock.at = MONDAY + timedelta(weeks=2)
     await memory.crystals.make(level="epoch", label="beginnings")
     [epoch] = await memory.crystals.list(level="epoch")
-    assert epoch.marks == 24
+    assert (epoch.marks, epoch.label) == (24, "beginnings")
 
     await memory.retract(refs[1].id, reason="wrong")
     await memory.crystals.make_due()

@@ -10,7 +10,7 @@ from tests.web.views.conftest import NOW
 
 import mica
 from mica.model.event import EventQuery
-from mica.model.walk import walks_of
+from mica.model.walk import OFFER, walks_of
 from mica.settings import Settings
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
@@ -30,7 +30,22 @@ async def test_live_figures_count_trails_offers_and_tasks(memory: mica.Memory) -
     assert found.live.recognised is not None
     assert 0.5 < found.live.recognised < 1  # the first task of each kind has no earlier trail
     assert found.live.session == "now"
-    assert found.live.session_offers.offers <= 1
+    assert found.live.session_held_out
+    assert found.live.session_offers == worth.OfferWaste()
+
+
+async def test_an_offer_that_the_active_session_did_not_use_is_wasted(memory: mica.Memory) -> None:
+    """keeps: A-28"""
+    at = NOW - timedelta(minutes=5)
+    steps = [{"path": path, "operation": "read", "tokens": 100} for path in ("auth.py", "session.py")]
+    for paths in (["README.md"], ["auth.py"]):
+        walk = memory.trails.record("fix the login", steps, session="now", agent="codex", at=at)
+        offer = {"paths": paths, "tokens": 60, "held_out": False}
+        memory.emit(OFFER, offer, parent=walk, origin="tool", at=at)
+
+    found = await worth.worth(memory, "week", now=NOW)
+
+    assert found.live.session_offers == worth.OfferWaste(offers=2, unused=1, tokens=60)
 
 
 async def test_a_period_has_new_and_named_trails_waste_and_the_arms(memory: mica.Memory) -> None:

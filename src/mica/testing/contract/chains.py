@@ -29,12 +29,14 @@ class ChainContract:
     async def test_ancestors_and_descendants_are_causal_only(self, store: Store) -> None:
         """keeps: TE-17, E-25, E-30, E-31.
 
-        A later event of the same chain is a descendant only if its parents lead back to the event.
+        A later event of the same chain is a descendant only if its parents lead back to the event. One that only has
+        the same correlation is not.
         """
-        root = build(1)
-        left, right = build(2, parent=root), build(3, parent=root)
-        leaf = build(4, parent=left)
-        await store.log.append([root, left, right, leaf])
+        shared = Context(correlation="req-1")
+        root = build(1, context=shared)
+        left, right = build(2, parent=root, context=shared), build(3, parent=root, context=shared)
+        leaf = build(4, parent=left, context=shared)
+        await store.log.append([root, left, right, leaf, build(5, context=shared)])
 
         assert [event.position for event in await store.chains.ancestors(leaf.id)] == [2, 1]
         assert [event.position for event in await store.chains.descendants(root.id)] == [2, 3, 4]

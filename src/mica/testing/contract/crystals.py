@@ -285,7 +285,7 @@ class CrystalContract:
         await _assert_refused(store, "compression", changed)
 
     async def test_each_level_has_sources_of_the_level_below(self, store: Store) -> None:
-        """keeps: B-14, TB-02, B-35.
+        """keeps: B-14, B-18, TB-02, B-35.
 
         Days have sessions, weeks have days, epochs have weeks; no level is skipped or mixed.
         """
