@@ -16,7 +16,7 @@ from mica.model.event import EventId, Origin
 from mica.model.hit import Hit
 from mica.model.mark import Mark, Posting, Postings, Text
 from mica.search.ranker import NEIGHBOURS, TERMS_MAX, length_factor, parse, rank, shortlist
-from mica.store.candidates import rarity, with_statistics
+from mica.store.query import rarity, with_statistics
 from mica.words import terms, words
 
 NOW = datetime(2025, 6, 18, 12, 0, tzinfo=UTC)  # a Wednesday

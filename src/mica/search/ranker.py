@@ -18,7 +18,7 @@ import msgspec
 from mica.model.hit import Hit
 from mica.model.mark import Posting, Postings, Text
 from mica.search.dates import Period, find_periods
-from mica.store.candidates import rarity
+from mica.store.query import rarity
 from mica.words import terms, terms_of, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.

@@ -1,17 +1,84 @@
-"""Event queries without an engine: match one event in memory, and page backwards through all matches of a log."""
+"""What all engines share to answer queries, so that their results are equal: terms, weights and text statistics.
+
+Two functions need no engine: one matches an event in memory, one pages backwards through all matches of a log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Protocol
 
 import msgspec
 
+from mica.errors import InvalidInput
 from mica.model.event import Event, EventId, EventQuery, name_pattern
-from mica.model.mark import searchable_text
-from mica.store.candidates import query_terms
+from mica.model.mark import Posting, Postings, searchable_text
 from mica.words import terms
+
+WEIGHT_STEPS = 4  # per unit of rarity; weights are integers, whose sums are equal in every engine
+
+
+def query_terms(text: str) -> list[str]:
+    """Return the distinct terms of a full-text query, sorted. Raises InvalidInput when there are none."""
+    distinct = sorted(set(terms(text)))
+    if not distinct:
+        raise InvalidInput(f"nothing to search for in {text!r}; give at least one word that is not a stop word")
+    return distinct
+
+
+def rarity(containing: int, total: float) -> float:
+    """Return the BM25 weight of a term that occurs in `containing` of `total` documents. It is always above 0."""
+    return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
+
+
+def term_weights(containing: Mapping[str, int], weights: Mapping[str, float], marks: int) -> dict[str, int]:
+    """Return an integer weight of at least 1 for each term, higher for rarer terms.
+
+    A search with a limit keeps the marks with the highest sum of weights. `containing` maps each term to the number of
+    marks that contain it, and `marks` is the number of all marks. `weights` are factors by term, 1 by default.
+    """
+    return {
+        term: max(1, round(WEIGHT_STEPS * weights.get(term, 1.0) * rarity(count, marks)))
+        for term, count in containing.items()
+    }
+
+
+def with_statistics(
+    by_term: dict[str, tuple[Posting, ...]],
+    lengths: Iterable[tuple[int, int]],
+    containing: dict[str, int] | None = None,
+) -> Postings:
+    """Return the postings (text index entries) in `by_term`, together with statistics of all marks.
+
+    `lengths` are pairs of a length in words and the number of marks that have it, in order of length. `containing` maps
+    each term to the number of marks that contain it; by default, the postings of each term are counted.
+    """
+    containing = {term: len(postings) for term, postings in by_term.items()} if containing is None else containing
+    histogram = list(lengths)
+    marks = sum(count for _, count in histogram)
+    if not marks:
+        return Postings(by_term=by_term, marks=0, mean_length=0.0, length_spread=0.0, containing=containing)
+    logarithms = [(math.log(max(1, length)), count) for length, count in histogram]
+    mean = math.fsum(logarithm * count for logarithm, count in logarithms) / marks
+    spread = math.fsum((logarithm - mean) ** 2 * count for logarithm, count in logarithms) / marks
+    return Postings(
+        by_term=by_term,
+        marks=marks,
+        mean_length=sum(length * count for length, count in histogram) / marks,
+        length_spread=spread,
+        containing=containing,
+    )
+
+
+def group_by_origin(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
+    """Return the set of positions that `pairs` has for each of `origins`. A pair is an origin and a position."""
+    found: dict[int, set[int]] = {origin: set() for origin in origins}
+    for origin, position in pairs:
+        found[origin].add(position)
+    return {origin: frozenset(positions) for origin, positions in found.items()}
+
 
 EVENTS_AT_ONCE = 1_000  # per page
 

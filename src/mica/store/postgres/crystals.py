@@ -23,7 +23,6 @@ from mica.model.crystal import (
 )
 from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.model.mark import Posting
-from mica.store.candidates import group_by_origin
 from mica.store.crystal_rows import CrystalRow, CrystalRows, SourceRow
 from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.rows import POSITION_MAX, RowReader
@@ -32,6 +31,7 @@ from mica.store.postgres.space import PostgresRole, reading
 from mica.store.postgres.statements import AT_POSITIONS, HERE
 from mica.store.postgres.texts import read_postings_at
 from mica.store.protocol import LATEST_MARKS
+from mica.store.query import group_by_origin
 
 TABLES = ("crystals", "crystal_sources", "retractions")
 

@@ -13,7 +13,6 @@ from datetime import date
 
 from mica.errors import DuplicateEvent
 from mica.model.event import Appended, Event, EventId, EventQuery, split_id
-from mica.store.candidates import query_terms
 from mica.store.checks import ChainPlace
 from mica.store.codec import CACHE_ENTRIES_MAX
 from mica.store.postgres.append import Drafts, Key, PreparedEvent, WriteTransaction, chunks, draft_events
@@ -22,6 +21,7 @@ from mica.store.postgres.server import FAILURES, Connection
 from mica.store.postgres.space import WRITE, PostgresRole, PostgresSpace, reading
 from mica.store.postgres.statements import AT_KEYS, HERE, OF_WRITER, latest
 from mica.store.purges import is_same_or_tombstone
+from mica.store.query import query_terms
 
 WRITERS_MAX = 10_000  # with a cached highest sequence, a megabyte; an import may have one writer per transcript
 

@@ -10,13 +10,13 @@ from operator import itemgetter
 
 from mica.model.event import microseconds
 from mica.model.mark import Posting, Postings, Text, mark_of
-from mica.store.candidates import term_weights, with_statistics
 from mica.store.codec import SessionMarks
 from mica.store.postgres.rows import POSITION_MAX, Row, offload
 from mica.store.postgres.server import Connection
 from mica.store.postgres.space import PostgresRole, reading
 from mica.store.postgres.statements import AT_POSITIONS, HERE
 from mica.store.postgres.words import read
+from mica.store.query import term_weights, with_statistics
 
 _EVER = -(2**63), 2**63 - 1
 _COUNTS = f"""SELECT terms.name, count(*) FROM terms

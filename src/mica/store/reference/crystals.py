@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mica.model.crystal import Crystal, CrystalQuery
 from mica.model.event import Event, EventId, split_id
 from mica.model.mark import Posting
-from mica.store.candidates import group_by_origin
 from mica.store.protocol import LATEST_MARKS
+from mica.store.query import group_by_origin
 from mica.store.reference.state import ReferenceState
 
 

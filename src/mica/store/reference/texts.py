@@ -8,7 +8,7 @@ from datetime import datetime
 
 from mica.model.event import Event
 from mica.model.mark import Posting, Postings, Text, mark_of
-from mica.store.candidates import term_weights, with_statistics
+from mica.store.query import term_weights, with_statistics
 from mica.store.reference.state import ReferenceState
 
 

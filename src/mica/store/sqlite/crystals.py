@@ -25,9 +25,9 @@ from mica.model.crystal import (
 )
 from mica.model.event import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.model.mark import Posting
-from mica.store.candidates import group_by_origin
 from mica.store.crystal_rows import CrystalRow, CrystalRows, DerivedCrystals, SourceRow, broken_crystals
 from mica.store.protocol import LATEST_MARKS
+from mica.store.query import group_by_origin
 from mica.store.sqlite import texts
 from mica.store.sqlite.core import SqliteCore
 from mica.store.sqlite.file import as_json, authority, translated

@@ -22,10 +22,10 @@ from mica.model.event import (
     name_pattern,
     split_ids,
 )
-from mica.store.candidates import query_terms
 from mica.store.checks import ChainPlace, check_content
 from mica.store.codec import CACHE_ENTRIES_MAX, INLINE_BYTES_MAX, remember
 from mica.store.purges import is_same_or_tombstone
+from mica.store.query import query_terms
 from mica.store.sqlite import crystals, texts
 from mica.store.sqlite.blocks import BlockFilter
 from mica.store.sqlite.core import SqliteCore

@@ -11,8 +11,8 @@ import msgspec
 
 from mica.model.event import microseconds
 from mica.model.mark import Posting, Postings
-from mica.store.candidates import term_weights, with_statistics
 from mica.store.codec import SessionMarks
+from mica.store.query import term_weights, with_statistics
 from mica.store.sqlite.bits import heaviest, unpack
 from mica.store.sqlite.file import Row, as_json
 from mica.store.sqlite.postings import Volumes
