@@ -21,7 +21,7 @@ from mica.model.mark import Mark
 from mica.model.trail import freshness
 from mica.search.mark_search import put_corrections_first
 from mica.settings import CrystalSettings, Settings, TrailSettings
-from mica.sources.protocol import Question
+from mica.sources.protocol import Concept, Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
 from mica.tokens import estimate
@@ -229,3 +229,33 @@ def test_simultaneous_corrections_are_ordered_by_what_they_correct() -> None:
     assert [(each.position, each.corrected_by) for each in hits] == [
         (4, None), (1, None), (2, build(1).id), (3, build(1).id),
     ]  # fmt: skip
+
+
+async def test_a_teaching_that_names_a_concept_is_gathered_until_withdrawn(memory: mica.Memory) -> None:
+    """keeps: C-12. Teachings are a source like all others."""
+    with memory.context(session="s1", agent="scout"):
+        ids = [memory.mark(f"The login-proxy drops cookie {number} of the page").id for number in range(6)]
+        crystal = await memory.crystals.commit(
+            [("The login-proxy drops cookies", ids[:2])], sources=ids, period="session:s1", confidence=0.9
+        )
+    teaching = await memory.crystals.promote(crystal.id, by="ann")
+    source = memory.sources.all["teachings"]
+    now = teaching.at + timedelta(seconds=1)
+
+    [fragment] = await source.fragments(Question(concept=Concept("service", "proxy", "login-proxy"), now=now))
+
+    assert fragment.text == "The login-proxy drops cookies"
+    assert (fragment.confidence, fragment.locator) == (0.9, f"#{teaching.position}")
+    assert fragment.sources[0] == teaching.id
+    assert set(ids[:2]) <= set(fragment.sources)
+    assert list(await source.fragments(Question(concept=Concept("service", "proxy", "mailer"), now=now))) == []
+    assert (
+        list(
+            await source.fragments(
+                Question(concept=Concept("service", "proxy", "login-proxy"), now=teaching.at - timedelta(days=1))
+            )
+        )
+        == []
+    )
+    await memory.crystals.withdraw(teaching.id, reason="fixed")
+    assert list(await source.fragments(Question(concept=Concept("service", "proxy", "login-proxy"), now=now))) == []

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from mica.brief.composition import ConceptAccount, compose
+from mica.brief.crystal_source import TeachingSource
 from mica.brief.excerpt import passage_of
 from mica.brief.handoff import Handoff, collect_facts, compose_handoff, latest_session
 from mica.brief.now import (
@@ -33,7 +34,6 @@ from mica.brief.pasted_line import PastedLine, parse_handles
 from mica.brief.quality import WEEK, Quality, quality
 from mica.brief.receipts import BRIEF, SWITCHED, is_switched_on, receipt
 from mica.brief.snapshot import gathered_before, read_snapshot
-from mica.brief.teaching_source import TeachingSource
 from mica.brief.why import RECEIPTS_MAX, Why, explain_line, why, with_retractions
 from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.events.log import Log

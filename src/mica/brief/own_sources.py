@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import tzinfo
 
-from mica.brief.crystal_source import CrystalSource
+from mica.brief.crystal_source import CrystalSource, TeachingSource
 from mica.brief.file_source import RankedFileSource, TrailSource
 from mica.brief.mark_source import MarkSource, MentionSource, SharedSearch
-from mica.brief.teaching_source import TeachingSource
 from mica.navigation.places import RankFiles
 from mica.search.vectors import MarkVectors
 from mica.settings import TrailSettings

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mica.brief.crystal_source import excerpt_of_crystal
+from mica.brief.crystal_source import excerpt_of_crystal, excerpt_of_teaching
 from mica.brief.excerpt import Excerpt
 from mica.brief.file_source import KINDS_FOR_TASK, MOST_USED
 from mica.brief.mark_source import excerpt_of
-from mica.brief.teaching_source import excerpt_of_teaching
 from mica.errors import InvalidEvent
 from mica.format.fence import neutralize_entry
 from mica.model.crystal import crystal_of
