@@ -1,4 +1,4 @@
-"""Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
+"""Memory for AI agents: records what they do, summarizes it, and gives each agent a brief of what it needs to know."""
 
 from mica.errors import (
     AccessDenied,

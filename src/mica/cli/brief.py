@@ -149,7 +149,7 @@ async def off(memory: Memory, output: Output) -> None:
     """Switch briefs off for this space.
 
     Commands, MCP tools and hooks then give agents no brief. `mica briefs quality` compares results with and without
-    briefs; `[brief] holdout` holds out a share of sessions.
+    briefs; `[brief] holdout` withholds briefs from a share of sessions.
 
     Example: mica briefs off
     """
@@ -230,8 +230,8 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
 async def handoff(memory: Memory, output: Output, *, session: str | None, budget: int | None) -> None:
     """Summarize a session for the next agent, within a token budget.
 
-    Only this session is crystallized. Each line names its sources. The text goes to standard output;
-    the session and the cost go to standard error.
+    Crystals are made of this session only. Each line ends with the numbers of its sources. The text goes to standard
+    output; the session and the cost go to standard error.
 
     Example: mica handoff --budget 800
     """
@@ -304,7 +304,7 @@ async def quality(memory: Memory, output: Output, *, weeks: int) -> None:
     """Compare tasks with briefs to tasks without.
 
     It shows outcomes, with the share that briefs made worse; the time from an observation to its use; the sources that
-    contribute; the crystals, teachings and trails of each week; and the cost of gathering. `mica briefs off` and
+    contribute; the crystals, teachings and trails of each week; and what asking sources cost. `mica briefs off` and
     `[brief] holdout` provide tasks without briefs.
 
     Example: mica briefs quality --weeks 4

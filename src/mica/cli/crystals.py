@@ -206,8 +206,8 @@ def _source_document(source: Mark | Crystal) -> dict[str, object]:
 async def retract(memory: Memory, output: Output, *, reference: str, reason: str) -> None:
     """Withdraw a mark, a crystal or a judgment.
 
-    It stays in the log, but is no longer used. Crystals that cite it are made again without it, and accounts of
-    concepts that were gathered with it are gathered again. To remove its content, use `mica purge`.
+    It stays in the log, but is no longer used. Crystals that cite it are made again without it, and sources are asked
+    again about concepts if their last answer used it. To remove its content, use `mica purge`.
 
     Example: mica crystals retract 12 --reason "the cookie was not the cause"
     """
@@ -234,7 +234,7 @@ def print_teaching(console: Console, teaching: Teaching) -> None:
 
 @click.command()
 @click.argument("reference", metavar="[ID]", required=False)
-@click.option("--auto", is_flag=True, help="Promote the best crystals that pass the gate, at most three.")
+@click.option("--auto", is_flag=True, help="Promote the best crystals that are good enough, at most three.")
 @click.option("--candidates", is_flag=True, help="Show what --auto would promote; change nothing.")
 @click.option("--reason", default="", help="Why agents should know it.")
 @making_command
@@ -243,7 +243,7 @@ async def promote(
 ) -> None:
     """Make a crystal a teaching, which every brief may include.
 
-    You can promote any current crystal by its ID. With --auto, all crystals that are good enough are promoted.
+    You can promote any crystal in force by its ID. With --auto, the best ones are promoted if they are good enough.
 
     Example: mica crystals promote 210 --reason "it cost us a day"
     """

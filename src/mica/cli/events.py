@@ -39,7 +39,7 @@ NESTED_STEPS_MAX = 400  # levels of a tree in JSON; each nests two levels, and P
 
 
 def field_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Add --fields and --bundle to a command. It gets the selection as `fields`; without the options that is None."""
+    """Add --fields and --bundle to a command, which receives the selected fields as `fields`; None means all."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -57,7 +57,7 @@ def field_options(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def query_options(function: Callable[P, None]) -> Callable[P, None]:
-    """Add the options that select events to a command. It gets them as one EventQuery, `query`, without a limit."""
+    """Add the options that select events to a command, which receives them in `query`, a query without a limit."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""The first look, printed by `mica up`: what agents did lately, the files they reopen, the next brief."""
+"""The first look, a screen that `mica up` prints: what agents did lately, the files they reopen, the next brief."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the term
 def first_look(
     title: str, overview: Overview, brief: Brief, replay: Replay | None = None, *, emptiness: str | None = None
 ) -> RenderableType:
-    """Render one screen about a space: its replay if there is one, recent sessions, files, and the next brief."""
+    """Render one screen about a space: recent sessions, files, and the next brief.
+
+    With `replay`, it begins with what naming files in advance would have saved in past tasks.
+    """
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(overview)}")]
     if replay is not None and replay.rows:
         verdict = Text("\n".join([replay.verdict, *describe(replay)[:3]]), overflow="fold")

@@ -129,7 +129,7 @@ def replay(
 
 
 class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica costs in every session, used or not: its tool schemas in the context window and the first brief."""
+    """What mica costs in every session, even if it is not used: the descriptions of its tools, and the first brief."""
 
     sessions: int
     schema_tokens: int
@@ -144,7 +144,7 @@ class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
-    """Compute the fixed cost of mica in the replayed sessions, and what remains of the replay's savings after it."""
+    """Compute what mica itself costs in the replayed sessions, and what remains of the savings after that cost."""
     sessions = len({row.session or row.task for row in replayed.rows})
     schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
     net = replayed.net_tokens - sessions * (schema_tokens + brief_tokens)
@@ -212,7 +212,7 @@ async def report(memory: Memory, output: Output, period: Literal["day", "week"],
     """Report the cost of tasks, and whether offers helped.
 
     An offer is a suggestion of trails or files. The cost of a task is what it took before its first edit; the day or
-    week before is shown for comparison. Some offers are held out at random, and tasks with and without an offer are
+    week before is shown for comparison. Some offers are withheld at random, and tasks with and without an offer are
     compared over eight weeks.
 
     Example: mica trails report week

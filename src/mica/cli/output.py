@@ -55,7 +55,7 @@ class Output:
 
 
 def has_terminal() -> bool:
-    """True if a person can be asked: standard input and output are a terminal."""
+    """Return True if a person can be asked: standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -91,8 +91,8 @@ def memory_command(
 ) -> Callable[P, None]:
     """Make a command that reads one space: add --store, --space and --json, open the memory and close it.
 
-    No space is created. A space that the user named must exist; the current directory's space counts as empty until
-    then.
+    No space is created. A directory that has no space yet counts as an empty space. A store that was chosen with
+    --store or in the settings must exist.
     """
     return _with_memory(function, makes=False)
 
@@ -116,7 +116,7 @@ def following_command(
 ) -> Callable[P, None]:
     """Make a command that waits for events.
 
-    The current directory's space is created if needed; a space that the user named must exist.
+    The space of a directory is created if needed. A store that was chosen with --store or in the settings must exist.
     """
     return _with_memory(function, makes=None)
 
@@ -196,8 +196,8 @@ def print_unrecorded(memory: Memory) -> None:
 async def open_to_read(place: Path | str, *, settings: Settings, reads_ahead: bool = True) -> AsyncIterator[Memory]:
     """Open a space for reading.
 
-    If the current directory's space does not exist yet, an empty one in memory takes its place. Raises UnknownSpace if
-    a space that the user named does not exist.
+    If a directory has no space yet, an empty one in memory takes its place. Raises UnknownSpace if a store that was
+    chosen with --store or in the settings does not exist.
     """
     try:
         memory = await open_memory(place, settings=settings, must_exist=True, reads_ahead=reads_ahead)
@@ -212,7 +212,10 @@ async def open_to_read(place: Path | str, *, settings: Settings, reads_ahead: bo
 
 
 def _is_named(place: Path | str) -> bool:
-    """True if the user named this space; False if it is the space of the current directory."""
+    """Return True if a space was chosen with --store or in the settings; False if it belongs to a directory.
+
+    An address counts as chosen only if it contains the name of a space.
+    """
     return "space" in parse_qs(urlsplit(str(place)).query) if is_address(place) else isinstance(place, str)
 
 

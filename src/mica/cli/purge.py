@@ -227,7 +227,7 @@ def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @memory_command
 async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
-    """Purge bulk events whose retention period is over.
+    """Purge events whose retention period is over.
 
     Retention is off until [retention] enables it. Events with certain names are kept, with everything they cite: marks,
     steps, prompts, outcomes, judgments, crystals and receipts. The result shows how many are kept for which pattern. If

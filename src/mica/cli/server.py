@@ -1,4 +1,4 @@
-"""The group server: the running server, its tokens, the terminal dashboard, a database; and the command mcp."""
+"""The group server (dashboards, tokens, preparing a database), and the command mcp."""
 
 from __future__ import annotations
 

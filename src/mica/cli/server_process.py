@@ -46,7 +46,7 @@ except ModuleNotFoundError as missing:
 def serve_up(
     place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
 ) -> None:
-    """Run the server until Ctrl-C. `look` runs beside it first, then the background jobs.
+    """Run the server until Ctrl-C. At the same time, run `look` (import and print), then the background jobs.
 
     Raises InvalidInput if `place` cannot be served.
     """

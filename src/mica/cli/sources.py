@@ -232,7 +232,7 @@ def print_gaps(made: GatheredAccount) -> None:
 )
 @memory_command
 async def gather(memory: Memory, output: Output, *, concept: str, budget: int | None, deadline: float | None) -> None:
-    """Gather what every source knows about a concept, as one account.
+    """Ask every source about a concept, and merge the answers.
 
     CONCEPT is domain:type:id. All sources are queried at once under one deadline; one that fails or is late is listed,
     and the others are used. The text, with its conflicts, goes to standard output and takes at most 62 % of the budget;
@@ -293,7 +293,7 @@ async def judge(
 @limit_option("How many judgments.", default=5, most=100)
 @memory_command
 async def warm(memory: Memory, output: Output, *, limit: int) -> None:
-    """Gather in advance what the next session will need.
+    """Ask sources in advance about what the next session will need.
 
     These are the concepts that were judged last, and those that every brief includes. A server does this by itself at
     the start of a session, and every 89 minutes for the most used concepts.

@@ -54,7 +54,7 @@ PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of `mica up`: the space to serve, and `look`, which imports and prints before anything is served."""
+    """The plan of `mica up`: the space to serve, and the function `look`, which imports and prints the first look."""
 
     place: Path | str
     look: Callable[[OpenMemory], Awaitable[None]]
@@ -171,7 +171,7 @@ def _start_import(
     only: Path | str | None,
     yes: bool,
 ) -> Start | None:
-    """Plan the imports, and ask. If nothing is imported, show what is stored, or else the sample.
+    """Plan the imports, and ask whether to import. If nothing is imported, show what is stored, or else the sample.
 
     Returns None if the user declines and nothing is stored yet.
     """

@@ -70,8 +70,8 @@ class FileRangeType(click.ParamType[Step]):
 def trails() -> None:
     """Files and lines that proved useful together for a kind of task.
 
-    Trails are learned from walks: the files that agents opened and changed for each prompt. A trail that passes the
-    gate is crystallized: it gets a name, nav:NAME, and can become a command.
+    Trails are learned from walks: the files that agents opened and changed for each prompt. A trail that is successful
+    enough is crystallized: it gets a name, nav:NAME, and can become a command.
     """
 
 
@@ -343,10 +343,10 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
 async def evolve(memory: Memory, output: Output) -> None:
     """Do the daily work on trails now, and report it.
 
-    Trails are learned and merged. Good ones (those that pass the gate) are crystallized; unused ones cool. If the files
-    of a trail moved, the trail follows them. Savings are measured. After `mica install`, trails become commands of the
-    project and are withdrawn when they fade; with `[trails] publish = false` only `mica trails publish` writes them. A
-    server does this every day at three; without a server, the next active process does it.
+    Trails are learned and merged. Those that are successful enough get a name; unused ones become cooling and later
+    archived. If the files of a trail moved, the trail follows them. Savings are measured. After `mica install`, named
+    trails become commands of the project until they cool; with `[trails] publish = false`, only `mica trails publish`
+    writes commands. A server does this every day at three; without a server, the next active process does it.
 
     Example: mica trails evolve
     """
@@ -457,7 +457,7 @@ def _tokens(number: int | None) -> str:
 @click.argument("file", type=click.File("rb"))
 @making_command
 async def import_(memory: Memory, output: Output, *, file: BinaryIO) -> None:
-    """Import walks that an orchestrator or build workflow recorded.
+    """Import walks (the files that tasks opened) from other programs.
 
     FILE, or - for standard input, has one JSON object on each line: `task`, `steps`, and optionally `outcome`,
     `reason`, `workflow`, `session`, `agent`, `at` and `id`. A walk that is imported twice is stored once.

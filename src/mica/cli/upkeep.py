@@ -190,7 +190,7 @@ async def age(memory: Memory, output: Output, *, older_than: timedelta) -> None:
 @click.command()
 @making_command
 async def tick(memory: Memory, output: Output) -> None:
-    """Do the work that is due, such as closing days that are over.
+    """Run the jobs that are due, such as summarizing days that are over.
 
     Meant for cron. It is safe to run at any time, also several times at once.
 

@@ -23,7 +23,7 @@ OUTPUT_TOKENS = 50
 
 
 class LocalServer:
-    """An HTTP server on a free loopback port. It accepts connections at once, and answers in the `with` block."""
+    """An HTTP server on a free loopback port. Requests are answered inside its `with` block."""
 
     def __init__(self, connection: type[BaseHTTPRequestHandler]) -> None:
         self._server = _QuietServer(("127.0.0.1", 0), connection)
