@@ -517,7 +517,8 @@ async def test_a_late_mark_revises_its_epoch(memory: mica.Memory, clock: HandClo
 async def test_an_epoch_keeps_a_week_that_lost_a_retracted_mark(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: B-11, B-18, K-20.
 
-    A label names an epoch. The revised week stays in the same epoch and joins no other, even if no milestone has ended the epoch.
+    A label names an epoch. The revised week stays in the same epoch and joins no other, even if no milestone has
+    ended the epoch.
     """
     refs: list[mica.Ref] = []
     for week in range(2):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mica import store
 from mica.errors import InvalidEvent, LawBroken
-from mica.model.crystal import CrystalQuery
+from mica.model.crystal import LEVELS, CrystalQuery, crystal_of
 from mica.model.event import CRYSTAL, MARK, Appended, Event, EventQuery, make_tombstone, writer_named
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
@@ -28,6 +28,7 @@ from mica.testing.contract.crystals import proposals
 from mica.testing.contract.store import ClosingContract, StoreContract
 from mica.testing.histories import History, histories
 from mica.testing.postgres import LocalPostgres
+from mica.tokens import estimate
 from mica.words import terms
 
 
@@ -236,6 +237,26 @@ async def verdict(store: Store, event: Event) -> str:
     return "stored"
 
 
+async def check_laws(store: Store) -> None:
+    """Check each stored crystal against the laws, without the code that judged it."""
+    stored = {event.id: event for event in await store.log.read(0, limit=1_000)}
+    for crystal in await store.crystals.query(CrystalQuery(is_live=None, limit=None)):
+        sources = [stored[each] for each in crystal.sources]
+        below = [crystal_of(each) if each.name == CRYSTAL else None for each in sources]
+        level_below = None if crystal.level == "session" else LEVELS[LEVELS.index(crystal.level) - 1]
+        assert sources
+        assert {each.level if each else None for each in below} == {level_below}
+        assert {event.name for event in sources} == {"mark" if level_below is None else CRYSTAL}
+        for event, each in zip(sources, below, strict=True):
+            assert crystal.start_at <= (each.start_at if each else event.at)
+            assert (each.end_at if each else event.at) <= crystal.end_at
+        of_sources = [
+            each.tokens if each else estimate(str(event.data["text"]))
+            for event, each in zip(sources, below, strict=True)
+        ]
+        assert 0 < crystal.tokens < sum(of_sources)
+
+
 async def judge_alike(store: Store, proposed: History, purged: set[int], *, with_crystals: bool) -> None:
     """Propose events one by one, then purge some, and compare every verdict and answer with the reference."""
     reference = EphemeralStore()
@@ -247,6 +268,7 @@ async def judge_alike(store: Store, proposed: History, purged: set[int], *, with
             stored += [event] * (right == "stored")
         right_answers = await answers(reference, stored)
         assert await reference.files.verify() == []
+        await check_laws(reference)
 
         assert await answers(store, stored) == right_answers
         assert [event.body for event in await store.log.read(0, limit=1_000)] == [event.body for event in stored]
