@@ -23,8 +23,8 @@ from mica.model.trail import USED, Trail
 from mica.settings import TrailSettings
 from mica.web.access import Access
 from mica.web.memory_pool import memory_of, pool_of, requested_space
+from mica.web.pages.counts import last_purge
 from mica.web.tail import Tails
-from mica.web.views.cache import last_purge
 from mica.web.views.trails import warnings
 
 if TYPE_CHECKING:

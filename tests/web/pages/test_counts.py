@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import pytest
+
 import mica
 from mica.model.event import EventQuery
+from mica.settings import Settings
+from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
+from mica.web.pages.counts import CountCache
 from mica.web.views import events
-from mica.web.views.cache import CountCache
+
+
+@pytest.fixture
+async def empty(home: Settings) -> AsyncIterator[mica.Memory]:
+    memory = mica.Memory(EphemeralStore(), settings=home, clock=HandClock())
+    yield memory
+    await memory.close()
 
 
 async def test_a_value_is_cached_until_the_log_has_grown_and_it_is_not_fresh(
