@@ -99,7 +99,7 @@ class DuplicateEvent(MicaError):
 
 
 class ClaimLost(MicaError):
-    """The lease on a job was lost: it expired and another process took the job, or the job is already finished."""
+    """A process no longer holds a job that it claimed: its lease expired, or the job is already finished."""
 
     def __init__(self, kind: str, about: str, owner: str) -> None:
         work = f"{kind} {about!r}" if about else kind
@@ -114,7 +114,7 @@ class Backlogged(MicaError):
 
 
 class SourceFailed(MicaError):
-    """A source cannot answer. A gather (a query to all sources) lists it as missing and uses the other sources."""
+    """A source cannot answer. If several sources are asked, it is listed as missing and the others are used."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(f"source {source!r}: {reason}")

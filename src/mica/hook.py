@@ -710,7 +710,7 @@ def _decode_view(line: bytes) -> list[int]:
 
 
 def is_held_out(session: str, share: object, *, kind: str) -> bool:
-    """Return True if a session is in the hold-out group: the `share` of sessions that get no answer of this kind.
+    """Return True if a session gets no answer of this kind, for comparison; a `share` of sessions is chosen for that.
 
     The result depends only on the arguments. The groups of different kinds are independent, so that the effect of each
     kind can be measured separately.
@@ -843,7 +843,7 @@ def _record(here: HookPaths, error: BaseException) -> None:
 
 
 def _start_child(here: HookPaths) -> None:
-    """Start an ingest in the background, with low priority and a time limit.
+    """Start an ingest, which stores the spooled events, in the background with low priority and a time limit.
 
     This happens when a session starts, and when a turn or session ends, unless an ingest of this space is running. An
     ingest at an end is not started if the last one started less than CHILD_PAUSE_S seconds ago.

@@ -175,9 +175,9 @@ class Memory:
     ) -> Ref:
         """Record an observation; returns its reference. Secrets are redacted before it is stored.
 
-        `relation` says how the mark relates to its parent: the parent causes it, or it continues, branches off or
-        fulfills the parent. `at` is the time of the observation, by default now. Raises InvalidInput for a time that is
-        far in the future or before 1970.
+        `relation` says how the mark relates to `parent`: it is caused by the parent, continues it, branches off from it
+        or fulfills it. `at` is the time of the observation, by default now. Raises InvalidInput for a time that is far
+        in the future or before 1970.
         """
         return self._log.mark(
             text,
@@ -262,7 +262,7 @@ class Memory:
         off: bool = False,
         is_preview: bool = False,
     ) -> Brief:
-        """Return a summary of what an agent should know now, within the budget and the deadline.
+        """Return a brief: a text with what an agent should know now, within the budget and the deadline.
 
         Statements of other systems about each `concept`, and about the concepts in the setting `[brief] concepts`, take
         at most 1/φ (about 62 %) of the budget. A source that fails or is late is listed in `missing` of the result; no
@@ -602,7 +602,7 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the ranking of files to disk for the next process, if this process does not read ahead."""
+        """Save the ranking of files for the next process, if `reads_ahead` is off because this process ends soon."""
         if not self._reads_ahead:
             await self._files.save()
 

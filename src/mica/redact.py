@@ -290,7 +290,7 @@ def _secret_kind(key: str) -> str | None:
 
 
 def forget_keys() -> None:
-    """Empty the cache of `_secret_kind`, which holds names of keys."""
+    """Empty the cache of `_secret_kind`, which contains keys from users' data."""
     _secret_kind.cache_clear()
 
 

@@ -82,7 +82,7 @@ def _mask(codes: bytes, flags: bytes) -> int:
 
 
 def _runs(mask: int) -> int:
-    """Count the runs of flagged characters in a mask: the flagged characters minus the pairs of neighbours."""
+    """Count the runs of flagged characters in a mask: one for each flagged character that no flagged one follows."""
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 

@@ -84,7 +84,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     def compose(
         self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
     ) -> Brief:
-        """Compose the brief from `fragments` and from `accounts` (one merged answer of several sources per concept)."""
+        """Compose the brief from `fragments` and from `accounts`, which have for each concept what sources answered."""
         return compose(
             self.query,
             [passage_of(each) for each in fragments],
@@ -95,7 +95,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def compose_nothing(self) -> Brief:
-        """Return an empty brief, used when briefs are off or the session is held out for comparison."""
+        """Return an empty brief, for a space with briefs switched off or a session without briefs for comparison."""
         return Brief(query=self.query, text="", passages=(), tokens=0, budget_tokens=self.budget_tokens, is_off=True)
 
 
@@ -281,7 +281,7 @@ class Briefs:
         return {}
 
     def record(self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> EventId | None:
-        """Record the receipt of a brief; returns its event id, or None if it cannot be stored.
+        """Record what a brief shows, as an event (its receipt); returns the event's id, or None if it cannot be stored.
 
         The event gets the origin "recalled", so its text is never used as evidence.
         """
@@ -399,7 +399,7 @@ class Briefs:
         return propose(recent, file=Path(file), section=section, before=before)
 
     async def apply_now(self, proposal: Proposal) -> Applied:
-        """Write a proposal and back up the previous file. Bytes outside the section do not change.
+        """Write the proposed section into the file, and back up the file. Bytes outside the section do not change.
 
         Raises InvalidInput if the file has changed since the proposal, or cannot be written.
         """

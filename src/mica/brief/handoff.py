@@ -59,7 +59,7 @@ class HandoffFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Handoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The text for the next agent, fenced as data and never over the budget."""
+    """The text for the agent that continues a session, never over the budget, and what it was made from."""
 
     session: str | None
     text: str
@@ -97,7 +97,7 @@ def compose_handoff(
 
 
 def _select_lines(facts: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
-    """Select the lines that fit the budget, in the order of `offered`, in linear time.
+    """Return those of the lines `offered` that are selected to fit the budget, in the same order.
 
     JOINED_TOKENS are added to the cost of each line, because joined lines may cost more than the same lines separately.
     """

@@ -21,7 +21,7 @@ DAY_TOKENS = 10  # upper bound of the line with a date
 
 
 def line(passage: Passage) -> str:
-    """Render a passage as one line: its kind, its text, and the handle by which it can be looked up."""
+    """Render a passage as one line: its kind, its text, and the event number by which it can be looked up."""
     handle = f" ({passage.handle})" if passage.handle else ""
     return f"- {neutralize_entry(passage.kind)}: {neutralize_entry(passage.text)}{handle}"
 

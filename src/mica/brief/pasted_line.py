@@ -75,9 +75,9 @@ class PastedLine:
         return self.begins(*later)
 
     def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
-        """Return True if this line is the beginning of a list of files, one file for each event in `steps`.
+        """Return True if this line is a list of files, or its beginning: one file for each event in `steps`.
 
-        A step that is None was purged, and any file is accepted in its place.
+        None in `steps` stands for a purged event, which matches any file.
         """
         kinds = KINDS_FOR_TASK if has_query else (MOST_USED,)
         if self.begins(*kinds):

@@ -18,7 +18,7 @@ CONFLICTS = "conflicts"  # first word of the line that lists conflicts
 
 
 def receipt(brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> dict[str, object]:
-    """Return the data of the event that records a brief."""
+    """Return the data of the event that records a brief: what it shows, what it costs, and what is missing."""
     data: dict[str, object] = {
         "query": redact(brief.query),
         "passages": [_passage(passage) for passage in brief.passages],
@@ -86,6 +86,6 @@ def _quoted(receipt: Event) -> Iterator[str]:
 
 
 async def is_switched_on(log: EventLog) -> bool:
-    """Return True if briefs are switched on in this space. Sessions held out for comparison are not considered."""
+    """Return True if briefs are switched on in this space, even if some sessions get none for comparison."""
     latest = await log.query(EventQuery(names=(SWITCHED,), limit=1))
     return not latest or latest[-1].data.get("on") is not False

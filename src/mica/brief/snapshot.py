@@ -1,8 +1,8 @@
 """Snapshots: the log of a space as it was at a past time, copied into a separate store. Not built for speed.
 
 The time of an event says when it happened. Some events are recorded later than that: imported transcripts, and marks
-with an explicit time. For others, such as receipts, both times are the same. Positions follow the order of recording,
-so every event after a receipt in the log was also recorded after it.
+with an explicit time. For others, such as the records of briefs, both times are the same. Positions follow the order of
+recording, so every event after such a record in the log was also recorded later.
 """
 
 from __future__ import annotations

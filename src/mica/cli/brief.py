@@ -81,8 +81,8 @@ async def brief(
 ) -> None:
     """Print what an agent needs to know now, within a token budget.
 
-    Without QUERY it is about the latest work. The text goes to standard output; its cost, its gaps and its receipt go
-    to standard error.
+    Without QUERY it is about the latest work. The text goes to standard output; its cost, what is missing and the id of
+    its record (receipt) go to standard error.
 
     Example: mica brief "login redirect loses the session" --budget 1500
     """

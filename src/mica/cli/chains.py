@@ -54,7 +54,7 @@ async def impact(memory: Memory, output: Output, *, reference: str) -> None:
 async def failures(memory: Memory, output: Output, *, query: EventQuery, limit: int) -> None:
     """Print failures, each with the chain that led to it.
 
-    The agents in the chain are named.
+    The agents in the chain are listed.
 
     Example: mica events failures --session s1 --since 1d
     """

@@ -328,7 +328,7 @@ class Span(click.ParamType[timedelta]):
 
 
 def standard_input() -> str:
-    """Read all of standard input as text. Raises InvalidInput, which names the line, if it is not UTF-8."""
+    """Read all of standard input as text. Raises InvalidInput, with the number of the line, if it is not UTF-8."""
     content = sys.stdin.buffer.read()
     try:
         return content.decode().replace("\r\n", "\n")

@@ -195,7 +195,7 @@ async def stats(memory: Memory, output: Output) -> None:
 async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> None:
     """Find the best trails for a path or a task, with reasons.
 
-    The trails that are shown are recorded as offered.
+    It is recorded that these trails were offered.
 
     Example: mica trails explore src/auth
     """

@@ -67,7 +67,7 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
 
 
 def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
-    """Return the folders to read: the paths in `words`; else the usual folders of the named client, or of all clients.
+    """Return the folders to read: the paths in `words`; else the usual folders of the given client, or of all clients.
 
     Raises UsageError for a word that is neither a client nor an existing path.
     """
@@ -213,7 +213,7 @@ class Bar:
     async def _age(self, memory: Memory, name: str) -> None:
         """Compress old events, because most imported events are old and only a server compresses them by itself.
 
-        Events that do not fill a block wait for the next import, because blocks are never merged.
+        Events are compressed in blocks. Those that do not fill a block wait for the next import.
         """
 
         def show_count(count: int) -> None:

@@ -85,7 +85,7 @@ class Upkeep:
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
     async def backlog(self) -> tuple[int, int]:
-        """Return how many events of all processes wait to be stored, and the bytes of the files that hold them."""
+        """Return how many events of all processes wait to be stored, and the size in bytes of their files."""
         return await asyncio.to_thread(backlog, self._store.segments)
 
     @property

@@ -198,7 +198,7 @@ class Purger:
         return [f"{path} on {host} and its backups may quote purged marks: check them" for path, host in files]
 
     async def _match(self, selection: Selection) -> PurgeMatch:
-        """Find the events that match, and all events that quote them: crystals, teachings, trails and receipts.
+        """Find the events that match, and all events that quote them: crystals, teachings, trails, recorded briefs.
 
         In `ids`, the quoting events come first. So an interrupted purge never leaves a quotation of a purged event.
         """

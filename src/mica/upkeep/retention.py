@@ -1,4 +1,7 @@
-"""Finds the events that retention purges: old ones that the settings do not exempt and no exempt event refers to."""
+"""Finds the events that retention purges.
+
+These are old events, except pinned ones, those whose names the settings keep, and those that a kept event refers to.
+"""
 
 from __future__ import annotations
 

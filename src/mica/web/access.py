@@ -190,7 +190,7 @@ class Guard:
         return await self._forward(scope, receive, send, headers)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Pass the request on. Refuse a body that is too large or slow, and cut off a client whose token ends."""
+        """Pass the request on. Refuse a body that is too large or slow; cut off a client if its token is revoked."""
         limits = self._access.limits
         allowed = limits.store_bytes_max if scope["path"].startswith(STORE) else limits.body_bytes_max
         length = headers.get("content-length", "0")

@@ -81,7 +81,7 @@ class Uses:
         self._counted: dict[str, tuple[int, EventId | None, Counter[tuple[str, str]]]] = {}
 
     async def of(self, memory: Memory) -> Counter[tuple[str, str]]:
-        """Return the uses of all trails of a space, by trail key and agent. After a purge they are counted again."""
+        """Return how often each trail was used, by trail key and agent. After a purge, all uses are counted again."""
         last, purge = await memory.events.position(), await last_purge(memory)
         after, purge_before, counted = self._counted.get(memory.space, (0, purge, Counter()))
         query = EventQuery(names=(USED,), limit=None)

@@ -66,7 +66,7 @@ def listen(host: str, port: int, *, home: Path) -> socket.socket:
 def only_server(target: Path | str, *, address: str) -> Iterator[None]:
     """Hold a lock during the block, so that only one server serves a file. A database needs no lock.
 
-    If another server holds it, InvalidInput is raised, with the address of that server.
+    Raises InvalidInput, with the address of the other server, if another server holds the lock.
     """
     if is_address(target) or str(target) == ":memory:":
         yield
@@ -101,7 +101,7 @@ def _locked(path: Path, target: Path | str) -> TextIO:
 
 
 class Stopping:
-    """A context that handles SIGINT and SIGTERM. Signals that arrive before the server has started are remembered."""
+    """A `with` block that handles SIGINT and SIGTERM. A signal before the server has started is handled afterwards."""
 
     def __init__(self) -> None:
         self._signals = 0

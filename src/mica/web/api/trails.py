@@ -99,7 +99,7 @@ class NewPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CreateTrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A trail made by hand; its places are in reading order."""
+    """A trail to make by hand. Its places are files, or lines of files, in the order in which to read them."""
 
     slug: Slug
     places: Annotated[tuple[NewPlace, ...], msgspec.Meta(min_length=1, max_length=100)]

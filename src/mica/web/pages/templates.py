@@ -180,7 +180,7 @@ def compact(number: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a duration in a unit that fits its length: 40 ms, 2.5 s, 12 min, 5 h, 4 days."""
+    """Format a duration: 40 ms, 2.5 s, 12 min, 5 h, 4 days."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 100:

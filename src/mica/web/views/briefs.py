@@ -31,7 +31,7 @@ class ReceiptLine(msgspec.Struct):
 
 
 class ReceiptHead(msgspec.Struct):
-    """The fields of a stored receipt that the list of briefs shows."""
+    """The fields of a recorded brief that the list of briefs shows."""
 
     query: str = ""
     tokens: int = 0

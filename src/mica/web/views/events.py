@@ -83,7 +83,7 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a chain: its row, and its place in the tree and in time."""
+    """One event of a chain: its row in the table, its indentation in the tree, and its time in the chain."""
 
     row: EventRow
     indent: int

@@ -24,7 +24,7 @@ LISTED = 20  # gathers
 
 
 class SourceContribution(msgspec.Struct, kw_only=True):
-    """The contribution of one source to the latest briefs and gathers."""
+    """What one source contributed to the latest briefs, and to the latest questions about concepts."""
 
     name: str
     requests: int = 0
@@ -54,7 +54,7 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourcesView(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources used lately, those with the most lines first, and the latest gathers, latest first."""
+    """The sources used lately, those with the most lines first, and the latest questions to all sources (gathers)."""
 
     contributions: tuple[SourceContribution, ...] = ()
     briefs: int = 0
@@ -97,7 +97,7 @@ class GatherRow(msgspec.Struct):
 
 
 async def sources(memory: Memory, *, now: datetime) -> SourcesView:
-    """Count the contribution of each source to the latest briefs and gathers."""
+    """Count what each source contributed to the latest briefs, and to the latest questions about concepts."""
     contributions: dict[str, SourceContribution] = {}
     briefs = await memory.events.query(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
     receipts = [receipt for event in briefs if (receipt := receipt_of(event)) is not None]
@@ -122,7 +122,7 @@ async def sources(memory: Memory, *, now: datetime) -> SourcesView:
 
 
 def _count_gather(event: Event, contributions: dict[str, SourceContribution]) -> Gather | None:
-    """Read the record of a gather and add it to `contributions`. None if another program recorded the event."""
+    """Read the record of what sources answered, and add it to `contributions`. None if it is not mica's own event."""
     try:
         row = msgspec.convert(event.data, GatherRow)
     except msgspec.ValidationError:

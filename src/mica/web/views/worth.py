@@ -50,7 +50,7 @@ class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
-    """How often an agent walked a trail in this period and in the previous one."""
+    """How often an agent used the files of a trail in this period, and in the period before."""
 
     agent: str
     trail: str
@@ -70,7 +70,7 @@ class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorthView(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a day or a week, of the period before it, and the comparison of tasks with and without offers."""
+    """The figures of a day or a week and of the period before it, and tasks with and without suggestions, compared."""
 
     report: Report
     now: OfferCounts
@@ -105,7 +105,7 @@ def _build_view(events: Sequence[Event], trails: Sequence[Trail], *, period: Per
 def counts(
     events: Iterable[Event], walks: Iterable[Walk], trails: Iterable[Trail], *, since: datetime, until: datetime
 ) -> OfferCounts:
-    """Count trails and offers between two moments."""
+    """Count trails and suggestions (offers) between two moments."""
     within = [event for event in events if event.name in (CREATED, CRYSTALLIZED, USED) and since <= event.at < until]
     ends = Counter(str(event.data.get("outcome")) for event in within if event.name == USED)
     named = [event for event in within if event.name != USED]
