@@ -262,7 +262,7 @@ class CrystalContract:
     async def test_a_crystal_without_existing_sources_is_refused(
         self, store: Store, changed: dict[str, object]
     ) -> None:
-        """keeps: B-13, TB-01. The error names the law, and nothing is stored."""
+        """keeps: B-13, TB-01. The error says which law is broken, and nothing is stored."""
         await _assert_refused(store, "provenance", changed)
 
     async def test_a_day_over_marks_is_refused(self, store: Store) -> None:
@@ -314,7 +314,7 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_no_source_has_two_live_crystals(self, store: Store) -> None:
-        """keeps: TB-06, B-16. A source of a live crystal becomes free when a later crystal supersedes the first."""
+        """keeps: TB-06, B-16. When a crystal is superseded, its sources may be summarized by a later crystal."""
         marks = [build_mark(number) for number in (1, 2, 3)]
         first = build_crystal(4, draft_of(marks[:2]))
         await store.log.append([*marks, first])
