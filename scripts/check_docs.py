@@ -35,7 +35,7 @@ IO_CALLS = {
     *("read_text", "rglob", "rmdir", "scandir", "stat", "symlink_to", "Thread", "unlink", "write_bytes", "write_text"),
 }
 SURFACES = {"cli", "mcp", "web", "tui", "discord", "testing"}
-EDGE_TABLE = re.compile(r"^\| edge \| modules \|\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
+EDGE_TABLE = re.compile(r"^\| edge \| modules \|\n(.*?)\n(?:\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def documents(root: Path) -> list[Path]:
