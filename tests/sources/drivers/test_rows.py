@@ -37,10 +37,10 @@ def record(columns: object, *, root: object = None) -> SourceRecord:
     return SourceRecord(columns, ABOUT, name="7", path="$[7]", root=root)
 
 
-def mapped(*rows: object, at: datetime | None = None, **table: object) -> MappedRows:
+def mapped(*rows: object, **table: object) -> MappedRows:
     """The fragments of rows that a source named "shop" returned, with these templates."""
     mapping = RowMapping("shop", FragmentTable(**table))  # type: ignore[arg-type]  # a test's own
-    return mapping.fragments([SourceRecord(each, ABOUT) for each in rows], now=NOW, at=at, where="shop.db#")
+    return mapping.fragments([SourceRecord(each, ABOUT) for each in rows], now=NOW, where="shop.db#")
 
 
 def fragment_of(row: object, **table: object) -> Fragment:
@@ -216,7 +216,8 @@ def test_templates_rename_join_and_replace_columns() -> None:
 def test_a_time_of_the_answer_is_that_of_rows_without_one() -> None:
     modified = NOW - timedelta(days=3)
 
-    first, second = mapped({**FACT, "at": NOW - timedelta(days=9)}, {**FACT, "at": None}, at=modified).fragments
+    rows = [SourceRecord({**FACT, "at": at}, ABOUT) for at in (NOW - timedelta(days=9), None)]
+    first, second = RowMapping("shop", FragmentTable()).fragments(rows, now=NOW, at=modified).fragments
 
     assert (first.at, second.at) == (NOW - timedelta(days=9), modified)
 
@@ -309,8 +310,8 @@ def test_every_kind_of_mapping_gives_the_same_fragments(rows: list[dict[str, obj
             now=NOW,
         )
 
-    assert found(dict) == found(MappingProxyType)  # type: ignore[type-abstract,arg-type]  # both are read as mappings
-    assert len(found(dict).fragments) <= len(rows)  # type: ignore[type-abstract]
+    assert found(dict) == found(MappingProxyType)
+    assert len(found(dict).fragments) <= len(rows)
 
 
 # -- Values

@@ -173,7 +173,7 @@ async def test_any_changed_setting_is_another_version(pool: Pool, changed: dict[
     usual = desk(pool)
 
     assert desk(pool).declared.version == usual.declared.version
-    assert desk(pool, **changed).declared.version != usual.declared.version
+    assert desk(pool, None, **changed).declared.version != usual.declared.version
 
 
 @pytest.mark.parametrize(
