@@ -1,6 +1,7 @@
 """Asks sources and checks for purges: if something was purged meanwhile, the sources are asked once more.
 
 Briefs and gathers both use this pipeline, so an event that is purged while it is being read never reaches an agent.
+`SourceFlush` stores buffered events before one of mica's own sources reads the log.
 """
 
 from __future__ import annotations
