@@ -45,7 +45,7 @@ class Newcomer:
     """A person in the folder of a fresh clone, with an empty home folder and no activated environment."""
 
     def __init__(self, folder: Path, *, has_transcripts: bool) -> None:
-        self.home, self.clone = folder / "home", folder / "clone"
+        self.home, self.clone, self.has_transcripts = folder / "home", folder / "clone", has_transcripts
         self.home.mkdir()
         self._set_up()
         if has_transcripts:
@@ -189,6 +189,7 @@ def test_make_run_serves_and_says_how_to_put_mica_on_the_path(
     printed = "".join(lines)
     assert "Open http://127.0.0.1:" in printed
     assert "What your agents did lately" in printed
+    assert ("This is the bundled sample" in printed) is not newcomer.has_transcripts
     assert f"{newcomer.clone}/.venv/bin" in printed or str(Path(sys.executable).parent) in printed
 
 
