@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tarfile
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from tests.store.sqlite.direct_store import DirectStore
 import mica
 from mica import hook
 from mica.cli import cli
-from mica.model.event import EventQuery
+from mica.model.event import Appended, EventQuery
 from mica.settings import Settings, load_settings
 from mica.store.space import space_of
 
@@ -87,7 +88,7 @@ def run_hook(home: EarlierHome, event: str, **payload: object) -> str:
 
 
 def test_an_earlier_file_opens_and_keeps_every_promise(home: EarlierHome) -> None:
-    """keeps: E-08"""
+    """keeps: E-08. It is verified, indexed again and aged like a new one, and events are stored once."""
     store = DirectStore(home.file)
     events = store.log.query(EventQuery(limit=None))
 
@@ -95,6 +96,10 @@ def test_an_earlier_file_opens_and_keeps_every_promise(home: EarlierHome) -> Non
     assert len(events) > 30
     assert {"mark", "file.read", "crystal.made"} <= {event.name for event in events}
     assert store.files.rebuild() == len(events)
+    assert store.files.verify() == []
+    assert store.files.age(events[-1].at + timedelta(days=1)) > 0
+    assert store.log.query(EventQuery(limit=None)) == events
+    assert store.log.append(events) == Appended(repeated=len(events))
     assert store.files.verify() == []
     store.close()
 

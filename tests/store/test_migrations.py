@@ -106,9 +106,12 @@ def test_a_failed_migration_changes_nothing(first: Path, monkeypatch: pytest.Mon
     assert version_of(first) == FIRST["sqlite"]
 
 
-@pytest.mark.parametrize(("version", "error"), [(99, SchemaTooNew), (FIRST["sqlite"] - 1, StoreError)])
-async def test_a_file_of_another_version_is_refused_unharmed(
-    tmp_path: Path, version: int, error: type[Exception]
+@pytest.mark.parametrize(
+    ("version", "error", "remedy"),
+    [(99, SchemaTooNew, "upgrade mica"), (FIRST["sqlite"] - 1, StoreError, "import its transcripts again")],
+)
+async def test_a_file_of_another_version_is_refused_unharmed_with_the_remedy(
+    tmp_path: Path, version: int, error: type[Exception], remedy: str
 ) -> None:
     path = tmp_path / "space.db"
     DirectStore(path).close()
@@ -117,7 +120,7 @@ async def test_a_file_of_another_version_is_refused_unharmed(
     connection.close()
     before = path.read_bytes()
 
-    with pytest.raises(error, match=f"version {version}"):
+    with pytest.raises(error, match=f"version {version}.*{remedy}"):
         await SqliteStore.open(path)
 
     assert path.read_bytes() == before

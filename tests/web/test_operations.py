@@ -15,6 +15,8 @@ from tests.web.server import web_server_at
 
 import mica
 from mica.brief.api import Briefs
+from mica.cli import cli
+from mica.cli.groups import command_paths
 from mica.crystals.api import Crystals
 from mica.events.api import Events
 from mica.format.documents import BUNDLES
@@ -138,6 +140,24 @@ def test_every_operation_is_a_method_of_memory_or_of_its_package(document: dict[
     assert without_method == set(NOT_METHODS)
     for package, cls in PACKAGE_CLASSES.items():
         assert _returned_class(package) == cls.__name__
+
+
+SHARED = (
+    "mark search brief navigate handoff why purge doctor briefs.quality "
+    "crystals.list crystals.make crystals.expand crystals.promote crystals.stream crystals.teachings "
+    "events.query events.chain events.compare events.failures events.follow events.impact events.overview "
+    "sources.gather sources.health sources.judge sources.warm "
+    "trails.create trails.explore trails.learn trails.list trails.load trails.replay trails.report trails.show "
+    "trails.stats trails.track upkeep.pin upkeep.tick upkeep.unpin upkeep.verify"
+).split()
+
+
+def test_what_a_command_does_to_a_space_has_the_same_name_over_http(document: dict[str, Any]) -> None:
+    """One word has one meaning: `mica crystals promote` is `/api/crystals/promote`."""
+    operations = {operation["operationId"] for methods in document["paths"].values() for operation in methods.values()}
+    commands = {".".join(path) for path in command_paths(cli)}
+
+    assert operations & commands == set(SHARED)
 
 
 async def test_every_answer_names_the_version_of_the_api(client: httpx2.AsyncClient) -> None:
