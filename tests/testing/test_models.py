@@ -1,4 +1,4 @@
-"""Recorded conversations: what was said to a real model once is said again, to nobody."""
+"""Models for tests: scripted answers, and recorded conversations that are replayed without a model."""
 
 from __future__ import annotations
 
