@@ -43,9 +43,9 @@ def up(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    """keeps: U-06.
+    """keeps: U-06, D-12.
 
-    One command serves and one signal ends it. D-12: the old transport is off unless configured.
+    One command serves and one signal ends it. The old transport is off unless configured.
     """
     (tmp_path / "home").mkdir()
     data = tmp_path / "home" / ".local" / "share" / "mica"

@@ -74,16 +74,14 @@ async def test_all_sources_are_queried_concurrently(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize(("deadline_s", "milliseconds"), [(0.03, 20), (0.04, 30), (0.05, 40), (0.2, 160)])
-async def test_ten_milliseconds_of_a_short_deadline_remain_for_the_text(
-    home: Settings, deadline_s: float, milliseconds: int
-) -> None:
+async def test_ten_milliseconds_of_a_short_deadline_remain_for_the_text(deadline_s: float, milliseconds: int) -> None:
     """keeps: K-26"""
     hung = GatedSource("hung")
     hung.gate.clear()
-    async with mica.open(":memory:", settings=home) as memory:
-        memory.sources.add(hung)
+    fan_out = task_fan_out([hung])
 
-        answer = await memory.sources.gather(CONCEPT, deadline_s=deadline_s)
+    answer = await fan_out.collect(Question(concept=Concept.parse(CONCEPT), now=START_AT), deadline_s=deadline_s)
+    await fan_out.close()
 
     assert answer.missing["hung"] == f"no answer within {milliseconds} ms"
 
