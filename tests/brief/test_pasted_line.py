@@ -119,6 +119,7 @@ def test_a_further_line_of_a_text_continues_it() -> None:
 )
 def test_an_event_that_a_brief_cannot_show_has_no_line(event: Event) -> None:
     assert not PastedLine(TEXT).begins_excerpt(event, is_compressed=True)
+    assert not PastedLine(TEXT).continues_excerpt(event)
 
 
 def test_the_label_alone_is_the_beginning_of_a_list_of_files() -> None:

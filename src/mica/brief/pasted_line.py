@@ -71,8 +71,7 @@ class PastedLine:
     def continues_excerpt(self, event: Event) -> bool:
         """Return True if the text shown for `event` has a line, after its first one, that begins with this line."""
         excerpt = _excerpt_of(event)
-        _, *later = [] if excerpt is None else neutralize_entry(excerpt.text).splitlines() or [""]
-        return self.begins(*later)
+        return excerpt is not None and self.begins(*neutralize_entry(excerpt.text).splitlines()[1:])
 
     def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
         """Return True if this line is a list of files, or its beginning: one file for each event in `steps`.

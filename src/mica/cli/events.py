@@ -56,12 +56,15 @@ def field_options(function: Callable[P, None]) -> Callable[P, None]:
     return click.option("--bundle", type=click.Choice(list(BUNDLES)), help="Print only the fields of this bundle.")(run)
 
 
+errors_option = click.option("--errors", is_flag=True, help="Only failures.")
+
+
 def query_options(function: Callable[P, None]) -> Callable[P, None]:
     """Add the options that select events to a command, which receives them in `query`, a query without a limit."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        errors = kwargs.pop("errors")
+        errors = kwargs.pop("errors", False)
         if "" in cast(tuple[str, ...], kwargs["names"]):
             raise click.UsageError("--name is empty; give a name or a pattern, as in 'file.*'")
         check_order(cast(datetime | None, kwargs["since"]), cast(datetime | None, kwargs["until"]))
@@ -79,7 +82,6 @@ def query_options(function: Callable[P, None]) -> Callable[P, None]:
         function(*args, **kwargs)
 
     for option in (
-        click.option("--errors", is_flag=True, help="Only failures."),
         click.option("--text", help="With all these words in data.text."),
         click.option("--until", type=Moment(), help="Before this time."),
         click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d)."),
@@ -140,6 +142,7 @@ async def show(memory: Memory, output: Output, *, references: tuple[str, ...], f
 
 @click.command("query")
 @query_options
+@errors_option
 @limit_option("At most this many, the latest.", default=100)
 @field_options
 @memory_command
@@ -189,6 +192,7 @@ async def tree(memory: Memory, output: Output, *, reference: str, depth: int | N
 
 @click.command()
 @query_options
+@errors_option
 @memory_command
 async def names(memory: Memory, output: Output, *, query: EventQuery) -> None:
     """List the names of events with their counts.

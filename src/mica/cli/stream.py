@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.crystals import LEVEL
-from mica.cli.events import field_options, print_event, query_options
+from mica.cli.events import errors_option, field_options, print_event, query_options
 from mica.cli.output import Output, following_command, limit_option, making_command, memory_command
 from mica.errors import StoreUnavailable
 from mica.events.log_import import FORMATS, Format, name_of
@@ -69,6 +69,7 @@ async def _start_position(memory: Memory, after: int | None) -> int | None:
 
 @click.command()
 @query_options
+@errors_option
 @click.option(
     "--after",
     metavar="POSITION",
@@ -184,6 +185,7 @@ async def stream(
 @click.command()
 @click.argument("file", default="-")
 @query_options
+@errors_option
 @click.option(
     "--with-ancestors", is_flag=True, help="Include all ancestors of these events, so that no parent is missing."
 )

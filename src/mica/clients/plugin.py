@@ -9,7 +9,7 @@ from mica.clients.installation import ConfigEntry, Machine, OwnedFile, document
 NAME = "nav"  # so that its skills are /nav:handoff, /nav:help …
 MARKETPLACE = "mica"
 ID = f"{NAME}@{MARKETPLACE}"
-ABOUT = "Layered memory: what earlier sessions learned, and where they went"
+ABOUT = "Memory: what earlier sessions learned, and which files they worked on"
 
 # Seconds. At the end of a session Codex allows one and Claude Code one and a half, regardless of the limit here.
 TIMEOUTS_S = {
@@ -54,7 +54,7 @@ mica observes which files and lines a coding agent needs for which task, keeps w
 hands each new session a short brief. This plugin holds its hooks, its MCP server and three skills: `/nav:explore`,
 `/nav:handoff` and `/nav:help`. It works on this machine only, needs no key, and sends nothing anywhere.
 
-It was written by `mica install`; `mica uninstall` takes it away. To install it again by hand:
+It was written by `mica install`; `mica uninstall` removes it. To install it again by hand:
 `claude plugin marketplace add` with the folder above this one, then `claude plugin install nav@mica`.
 """
 
@@ -90,7 +90,9 @@ def plugin_files(machine: Machine, folder: Path, *, server: dict[str, object]) -
     }
     written = {
         ".claude-plugin/plugin.json": document(manifest),
-        "hooks/hooks.json": document({"description": "observe and inject", "hooks": hooks(machine)}),
+        "hooks/hooks.json": document(
+            {"description": "Record what the agent does, and show it what it needs to know", "hooks": hooks(machine)}
+        ),
         ".mcp.json": document({"mcpServers": {"mica": server}}),
         "README.md": README,
         **{f"skills/{name}/SKILL.md": skill(name, *parts) for name, parts in SKILLS.items()},

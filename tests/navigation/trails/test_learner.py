@@ -51,8 +51,9 @@ def test_the_files_that_walks_have_in_common_are_a_trail() -> None:
     assert "login" in dict(trail.words)
     assert 0.999 < sum(dict(trail.words).values()) < 1.001, "the shares add up to 1"
     assert trail.tokens == 200
-    assert trail.description == "Where fix tasks about login went: 2 files, beginning with auth.py"
-    assert describe("fix", [read("a.py", (1, 9)), read("a.py", (20, 29))]).endswith("1 file, beginning with a.py")
+    assert trail.description == "2 files that earlier fix tasks about login used, beginning with auth.py"
+    twice = [read("a.py", (1, 9)), read("a.py", (20, 29))]
+    assert describe("fix", twice) == "1 file that earlier fix tasks used, beginning with a.py"
 
 
 def test_each_run_counts_once() -> None:

@@ -247,7 +247,7 @@ def describe(shape: str, steps: Sequence[Step]) -> str:
     verb, _, about = shape.partition("-")
     tasks = f"{verb} tasks about {about.replace('-', ' and ')}" if about else f"{verb} tasks"
     count = len({step.path for step in steps})
-    return f"Where {tasks} went: {count} file{'' if count == 1 else 's'}, beginning with {steps[0].path}"
+    return f"{count} file{'' if count == 1 else 's'} that earlier {tasks} used, beginning with {steps[0].path}"
 
 
 def _agents(runs: Iterable[Run]) -> dict[str, Figures]:

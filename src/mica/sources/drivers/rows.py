@@ -20,7 +20,11 @@ UNSTATED_CONFIDENCE = PHI_INV  # of a row without a confidence: the highest conf
 SECONDS_MAX = 100_000_000_000  # a larger number is in milliseconds: this is the year 5138
 ROWS_TOLD_MAX = 3  # unusable rows that are reported individually; others are counted
 
-LONG_NUMBER = "a value is a number of more than 300 digits, which no other can be compared with; make a text of it"
+NUMBER_DIGITS_MAX = 300
+LONG_NUMBER = (
+    f"a value is a number of more than {NUMBER_DIGITS_MAX} digits, which no other can be compared with; "
+    "make a text of it"
+)
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a placeholder that is not a column, or a path into a column
@@ -324,7 +328,11 @@ def as_value(value: object) -> Value:
     if value is NOTHING or value is None or isinstance(value, bool):
         return None if value is NOTHING else value  # type: ignore[return-value]  # the rest of the union
     if isinstance(value, Decimal):
-        value = int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+        if not value.is_finite():
+            raise Unusable(f"its value is {value}, which is no number to compare")
+        if value.adjusted() > NUMBER_DIGITS_MAX:
+            raise Unusable(LONG_NUMBER)
+        value = int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, int) and not is_value(value):
         raise Unusable(LONG_NUMBER)
     if isinstance(value, float):
