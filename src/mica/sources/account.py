@@ -27,7 +27,7 @@ REASON_CHARACTERS_MAX = 120  # of the reason for a missing source
 
 
 class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The merged statements of all sources that answered in time about one concept, with the text for an agent."""
+    """What the sources that answered in time state about a concept, merged, and the text about it for an agent."""
 
     concept: str
     injection: str  # the text for an agent; empty when nothing is known and nothing failed
@@ -163,7 +163,10 @@ def stale_line(degraded: Degraded) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least two: "3 d", "5 h", "12 min" or "40 s"."""
+    """Return a duration as a short text, such as "3 d", "5 h", "12 min" or "40 s".
+
+    The unit is the largest one of which the duration has at least two.
+    """
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -214,7 +217,10 @@ def _header(shown: Sequence[Stated], account: Coherent) -> str:
 
 
 def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
-    """Return the statements that fit into `ceiling` tokens, in their original order. The most confident come first."""
+    """Return the statements that fit into `ceiling` tokens, in their original order.
+
+    If not all of them fit, the most confident ones are chosen.
+    """
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if bound_tokens("\n".join([frame, *lines.values()])) <= ceiling:
         return account.fragments  # only the notes do not fit
@@ -238,7 +244,7 @@ def _fenced(concept: Concept, statements: Sequence[str], notes: Sequence[str]) -
 
 
 def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """Return the fenced text with all statements, and with as many of the notes as fit into `ceiling` tokens."""
+    """Return the fenced text with all statements. Notes are added as long as the text has at most `ceiling` tokens."""
     fitting: list[str] = []
     for note in notes:
         if bound_tokens(_fenced(concept, statements, [*fitting, note])) <= ceiling:
@@ -247,9 +253,9 @@ def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[
 
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
-    """Return the lines after the statements, one for each listed conflict, each old reply and each missing source.
+    """Return the lines that follow the statements: one for each listed conflict, old reply and missing source.
 
-    If there are more conflicts than are listed, another line has their number.
+    Conflicts that are not listed are counted in one more line.
     """
     listed = _listed_conflicts(shown, account.conflicts)
     notes = [conflict_line(each) for each in listed]
@@ -260,6 +266,6 @@ def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> 
 
 
 def _listed_conflicts(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """Return the conflicts that get a line: the first few about a key that one of the shown statements has."""
+    """Return the first few conflicts whose key is also the key of a shown statement."""
     about = {each.key.casefold() for each in shown}
     return [each for each in conflicts if each.key.casefold() in about][:CONFLICTS_MAX]

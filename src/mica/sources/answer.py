@@ -1,4 +1,4 @@
-"""A source's answer: bounded, without secrets, and with the reason for each part that is missing."""
+"""The answer of one source: limited in size, with secrets removed. If it is incomplete, it says why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON_CHARACTERS_MAX = 500  # of the reason for a failure; it is recorded with 
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that could not answer. An earlier reply of the given age is shown instead."""
+    """A source that did not answer, so that an earlier reply is shown instead. `age_s` is the age of that reply."""
 
     source: str
     reason: str
@@ -25,7 +25,7 @@ class Degraded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The fragments that arrived in time, and the sources that did not answer or not completely."""
+    """The fragments that arrived in time, and the sources that gave no answer or an incomplete one."""
 
     fragments: tuple[Fragment, ...] = ()
     ranks: dict[str, int] = {}
@@ -35,9 +35,9 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     degraded: tuple[Degraded, ...] = ()
 
     def withhold_own(self, reason: str, *, name: str = "") -> Collected:
-        """Return a copy without the sources whose fragments quote events of this log.
+        """Return a copy without the fragments of each source that quotes events of this log.
 
-        The copy lists these sources in `missing` with `reason`. If `name` is given, only this name is listed.
+        `missing` of the copy lists `name` with `reason`. If `name` is empty, it lists each of these sources instead.
         """
         own = {each.source for each in self.fragments if each.sources}
         return msgspec.structs.replace(
@@ -48,7 +48,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
-    """The fragments of one source. If there should be more, `missing` is the reason."""
+    """The fragments of one source. If some were left out, `missing` says why; otherwise it is empty."""
 
     fragments: tuple[Fragment, ...]
     characters: int = 0
@@ -74,7 +74,7 @@ def limit(declared: SourceDeclaration, answered: object) -> Answer:
 
 
 def redact_answer(answer: Answer) -> Answer:
-    """Return an answer without secrets, because it is cached and shown to an agent."""
+    """Return an answer with its secrets removed, so that it may be cached and shown to an agent."""
     texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in answer.fragments])
     if redact(texts) == texts:  # nearly always, and one call for all of them
         return answer
@@ -97,7 +97,10 @@ def describe(error: BaseException) -> str:
 
 
 def clean(reason: str) -> str:
-    """Return a reason shortened, as valid UTF-8, and without secrets, which an error of a driver may repeat."""
+    """Return the reason of a failure, shortened, in valid UTF-8, and with secrets removed.
+
+    The error of a driver may repeat a secret, such as a password.
+    """
     text = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
     return redact(text)[:REASON_CHARACTERS_MAX]
 
@@ -117,9 +120,10 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeResult:
-    """Ask one source about a concept, without any cache. If it fails, `error` has the reason; nothing is raised.
+    """Ask one source about a concept, without any cache. If the source fails, `error` of the result says why.
 
-    The answer has the limits of the declaration, and secrets are removed, as in a gather.
+    Nothing is raised for a failure. As in a gather, the answer is cut to the limits of the source's declaration, and
+    secrets are removed from it.
     """
     begun = time.perf_counter()
     answer, missing, failure = Answer(()), "", ""

@@ -80,8 +80,8 @@ CHECK_S = 3.0  # for the health check of one source
 class Sources:
     """The sources of a space: mica's own, and the databases, files, servers and objects that were declared.
 
-    `memory.sources["name"]`, iteration and `len` cover the sources that the settings declare or a program registered;
-    `all` has mica's own, too.
+    `memory.sources["name"]`, iteration and `len` cover only the sources that the settings declare or a program
+    registered. `all` also contains mica's own sources.
     """
 
     def __init__(
@@ -163,9 +163,11 @@ class Sources:
         deadline_s: float,
         sources: Callable[[], Awaitable[Iterable[Source]]] | None = None,
     ) -> list[Collected]:
-        """Ask all sources all questions at once, under one deadline, and return an answer for each question.
+        """Ask the sources all questions at once, under one deadline, and return an answer for each question.
 
-        `sources` returns the sources to ask instead, for a question about the past. It is called again after a purge.
+        By default, all sources of the space are asked. For a question about the past, `sources` is a function that
+        returns other sources to ask. If an event is purged while these are asked, the function is called a second time,
+        and the sources that it then returns are asked again.
         """
         self._use_all()
         return await self._pipeline.ask(questions, deadline_s=deadline_s, sources=sources)
@@ -173,9 +175,9 @@ class Sources:
     def account_for(
         self, concept: Concept, collected: Collected, *, budget_tokens: int, began: float, now: datetime
     ) -> tuple[GatheredAccount, Coherent]:
-        """Merge collected answers; returns the gathered account, and all merged statements.
+        """Merge collected answers. Return a pair: the gathered account, and the merge with all its statements.
 
-        `began` is the event loop's time at which the question was asked, from which the latency is computed.
+        `began` is the time of the event loop at which the question was asked; the latency is counted from it.
         """
         coherent = cohere(collected.fragments, ranks=collected.ranks, now=now)
         answer = make_account(concept, collected, coherent, budget_tokens=budget_tokens)
@@ -185,9 +187,9 @@ class Sources:
     async def record(self, answer: GatheredAccount, *, deadline_s: float) -> EventId | None:
         """Record a gathered account as an event and return the event's id; None if nothing can be written.
 
-        The event has the origin "recalled", so it is never evidence. If the sources disagree in a new way and cached
-        replies are involved, the disagreement is recorded as well. This makes the cached replies old, so the sources
-        are asked again.
+        The event has the origin "recalled", so it is never evidence. A second event is recorded if the sources disagree
+        in a new way and some of their answers came from the cache. The second event makes these cached replies old, so
+        the next gather calls the sources.
         """
         left_s = deadline_s - answer.latency_ms / 1000
         try:
@@ -204,10 +206,11 @@ class Sources:
         return recorded
 
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Load drivers and connect to the sources for these concepts, and for those of `[brief] concepts`.
+        """Load drivers and connect to the sources for the concepts in `concept`, and for those of `[brief] concepts`.
 
         Without this call, the first gather of a process spends a part of its deadline on connecting. A source that
-        cannot be reached is reported when it is asked. Raises InvalidInput for an invalid concept.
+        cannot be reached raises nothing here; it is reported when it is asked. Raises InvalidInput for an invalid
+        concept.
         """
         requested = [concept] if isinstance(concept, str | Concept) else concept
         concepts = [parse_concept(each) for each in (*requested, *self._settings.brief.concepts)]
@@ -234,17 +237,20 @@ class Sources:
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record a decision about a concept and return a reference to the event. Secrets are removed.
+        """Record a decision about a concept and return a reference to the event. Secrets are removed from it.
 
-        From then on, cached replies about the concept are old, in this process and in others. Raises InvalidInput for
-        an invalid concept, verdict, confidence or reason.
+        From then on, cached replies about the concept count as old, in this process and in others. Raises InvalidInput
+        for an invalid concept, verdict, confidence or reason.
         """
         data = judgment_data(parse_concept(concept), verdict, confidence=confidence, reasons=reasons)
         self._log.check_asserted(str(data["text"]))
         return self._log.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
 
     async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
-        """Return the latest judgments, oldest first, without retracted ones. None as `concept` means all concepts."""
+        """Return the latest judgments, oldest first. Retracted judgments are left out.
+
+        `concept` selects the judgments about one concept; None selects all judgments.
+        """
         about = None if concept is None else parse_concept(concept)
         return await judgments((await self._log.reads()).log, concept=about, limit=limit)
 
@@ -295,20 +301,21 @@ class Sources:
         where: Mapping[str, str] | None = None,
         **declared: object,
     ) -> None:
-        """Make an object of the program, or a function that takes a concept, a source.
+        """Turn an object of the program into a source. The object may be a function that takes a concept.
 
-        An object is read for each question. A function returns rows, fragments or nothing; it runs in a thread, or on
-        the event loop if it is a coroutine function. `concepts` are patterns of the concepts that the source is asked
-        about (`judgment:*`). `fragment` maps columns of a row to fields of a fragment, and `where` selects the rows.
-        `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`, `timeout_s`, `time_share` and `invalidated_by`
-        are as in the settings. If the settings have a table of this name, give only the object. A second call with the
-        same name replaces the object. Raises InvalidInput for an invalid keyword, or if another kind of source has the
-        name.
+        A function is called for each question and returns rows, fragments or None; it runs in a thread, or on the event
+        loop if it is a coroutine function. Any other object is read for each question. `concepts` are patterns of the
+        concepts that the source is asked about (`judgment:*`). `fragment` maps columns of a row to fields of a
+        fragment, and `where` selects the rows. `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`,
+        `timeout_s`, `time_share` and `invalidated_by` are as in the settings.
+
+        If the settings have a table of this name, give only the object. A second call with the same name replaces the
+        object. Raises InvalidInput for an invalid keyword, or if another kind of source has the name.
         """
         self._registry.register(name, thing, concepts=concepts, fragment=fragment, where=where, **declared)
 
     def unregister(self, name: str) -> None:
-        """Remove a registered object. Raises InvalidInput if there is none of this name."""
+        """Remove the registered object of this name. Raises InvalidInput if there is none."""
         self._registry.unregister(name)
 
     @property
@@ -326,7 +333,7 @@ class Sources:
         return self._registry.hanging(name)
 
     async def health(self, *, timeout_s: float = CHECK_S) -> list[SourceHealth]:
-        """Return for each declared or registered source whether it answers now and how its latest calls went."""
+        """Return, for each declared or registered source, whether it answers now and how its latest calls went."""
         states = await self._registry.health(timeout_s=timeout_s)
         history = await self.history() if states else {}
         self._use_all()
@@ -339,14 +346,14 @@ class Sources:
         ]
 
     async def history(self) -> dict[str, SourceHistory]:
-        """Return how the latest calls to each source went, by name, counted from recorded gathers and tests."""
+        """Return how the latest calls to each source went, by its name. Recorded gathers and tests are counted."""
         return read_history(await self._log.query(EventQuery(names=(*GATHERED_NAMES, TESTED), limit=USED_MAX)))
 
     async def test(self, name: str, concept: Concept | str) -> ProbeResult:
         """Ask one source about a concept, without any cache, and record the outcome.
 
-        If the source fails, nothing is raised: `error` has the reason. If it answers, it is called again even if
-        earlier failures had stopped calls to it. Raises InvalidInput for an unknown source or an invalid concept.
+        If the source fails, nothing is raised: `error` of the result says why. If the source answers, it is no longer
+        skipped because of earlier failures. Raises InvalidInput for an unknown source or an invalid concept.
         """
         about = parse_concept(concept)
         tested = await ask_once(self.all.get(name) or self[name], about, now=self._clock())
@@ -365,13 +372,16 @@ class Sources:
     # -- Ahead of time
 
     async def warm(self, *, limit: int = WARM_MAX) -> list[GatheredAccount]:
-        """Gather in advance what the next agent may ask about: the latest judged concepts, and `[brief] concepts`."""
+        """Gather in advance what the next agent may ask about, and return the accounts.
+
+        These are the concepts of the latest judgments, at most `limit`, and those of `[brief] concepts`.
+        """
         judged = [each.concept for each in reversed(await self.judgments(limit=limit * 4))]
         always = [Concept.parse(each) for each in self._settings.brief.concepts]
         return await asyncio.gather(*map(self._gather_ahead, dict.fromkeys([*dict.fromkeys(judged)][:limit] + always)))
 
     async def warm_most_used(self) -> int:
-        """Refresh the replies about the concepts asked about most often in the last week; returns how many concepts."""
+        """Gather again the concepts asked about most often in the last week. Return the number of concepts gathered."""
         since = self._clock() - USED_SPAN
         gathers = await self._log.query(EventQuery(names=GATHERED_NAMES, since=since, limit=USED_MAX))
         counts = Counter(str(event.data.get("concept")) for event in gathers)
@@ -389,19 +399,28 @@ class Sources:
     # -- Changes of the log
 
     def hear(self, events: Sequence[Event]) -> None:
-        """Mark the cached replies as old that these events change. Called before this process stores the events."""
+        """Mark the cached replies that these events make old. This process calls it before it stores the events."""
         self._changes.hear(events)
 
     def _use_all(self) -> None:
-        """Pass mica's own and all registered sources to the fan-out, because a program may have registered more."""
+        """Give the fan-out mica's own sources and the registered ones.
+
+        A program may have registered more of them since the last call.
+        """
         self._fan_out.use([*self._own, *self._registry])
 
     def _may_fill(self, name: str) -> bool:
-        """Return True if an event of this name may give statements to one of mica's own sources that is empty."""
+        """Return True if an event of this name may give an empty source its first statements.
+
+        Only those of mica's own sources are considered that are known to be empty.
+        """
         return any(each.are_any is False and _matches(name, each.made_by) for each in self._sparse)
 
     def _react(self, change: LogChange) -> None:
-        """Mark replies as old after a change, and gather again what agents are likely to ask about if it is our own."""
+        """Mark the replies that a change makes old. After certain events of this process, also gather in advance.
+
+        What is gathered are the concepts that agents are likely to ask about next.
+        """
         name, about = change.event.name, change.event.data.get("concept")
         if self._replies.is_wanted(name):
             self._replies.note(change)
@@ -425,7 +444,7 @@ class Sources:
                 await (self._gather_ahead(Concept.parse(about)) if about else self.warm())
 
     def _forget(self) -> None:
-        """Empty the cache, because changes of the log were missed and any reply may be old."""
+        """Empty the cache. This is called when changes of the log were missed, because then any reply may be old."""
         self._replies.forget()
         for each in self._sparse:
             each.are_any = None

@@ -1,4 +1,4 @@
-"""Circuit breaker: after repeated failures a source is not called for a short time, then tried again."""
+"""A circuit breaker: after repeated failures of a source it stops calls to it for a short time, then allows a trial."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ OPEN_S = 0.5  # short: a restarted database is used again within seconds, and on
 
 
 class SourceBreaker:
-    """Stops calls to a source after several failures in a row: the breaker is open.
+    """Stops calls to a source after several failures in a row. While it stops them, the breaker is called open.
 
-    After a short time it lets one trial call through. If the call succeeds, the breaker closes.
+    After a short time an open breaker lets one trial call through. If this call succeeds, the breaker closes, and calls
+    are allowed again.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -28,8 +29,8 @@ class SourceBreaker:
     def allows(self) -> bool:
         """Return True if the source may be called now.
 
-        The caller must then report the outcome with `succeeded`, `failed` or `abandoned`. Until it has, an open breaker
-        returns False.
+        After True, the caller must report the outcome of the call with `succeeded`, `failed` or `abandoned`. While the
+        outcome of a trial call is not reported, further calls are refused.
         """
         if not self.is_open:
             return True
@@ -52,5 +53,5 @@ class SourceBreaker:
         self._is_probing = False
 
     def describe(self) -> str:
-        """Return the reason why the source is not called."""
+        """Return, for messages, why the source is not called: the number of failures and the last reason."""
         return f"not called for now, after {self.failures} failures in a row: {self.reason}"

@@ -1,7 +1,7 @@
 """Watches the log for events that may make cached replies of sources old.
 
-Events of this process are reported before they are stored. Events of other processes are reported when a question is
-asked, at most half a second after they were stored.
+Events of this process are reported before they are stored. Events of other processes are reported after they were
+stored, when the next question is asked; a question may miss those of the last half second.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BEHIND_MAX = 5_000  # unread events; with more, emptying the cache is quicker th
 
 
 class LogChange(NamedTuple):
-    """A reported event, with a tick: its number in the order of reports.
+    """A reported event, with its tick: the number of events reported before it, plus one.
 
-    If a call to a source began at an earlier tick, its answer may not include this event.
+    If a call to a source began at an earlier tick, the answer to the call may not include this event.
     """
 
     event: Event
@@ -37,7 +37,7 @@ class LogChange(NamedTuple):
 
 
 class Changes:
-    """Reports each event whose name `is_wanted` to `tell`, once. The event may be of this process or of another one."""
+    """Calls `tell` once for each event whose name `is_wanted`, whether this process or another one emitted it."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Changes:
         return name not in self._of_others and self._is_wanted(name)
 
     async def look(self, within_s: float) -> str | None:
-        """Read the events that other processes have stored since the last read. Returns why that failed, else None.
+        """Read the events that other processes have stored since the last read. Return None, or why the read failed.
 
-        Nothing is read within `POLL_S` after the last read. Between `POLL_S` and `WAIT_S` after it, the next read runs
-        in the background. After that, this waits for the next read, for at most `within_s`.
+        Within `POLL_S` after the last read, nothing is read. Between `POLL_S` and `WAIT_S` after it, a read is started
+        in the background. Later than that, this method waits for the read to end, for at most `within_s`.
         """
         age_s = time.monotonic() - self._looked_s
         if age_s < POLL_S:
@@ -115,9 +115,9 @@ class Changes:
         return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
 
     async def reach(self, position: int) -> bool:
-        """Report the events from `position` on that were stored before this process began to read.
+        """Report the events from `position` up to where this process began to read. Return True if that was done.
 
-        Returns False if there are too many of them, or if this process has not begun to read; then nothing is reported.
+        Return False, without reporting any, if there are too many of them or if this process has not begun to read.
         """
         if self.first < 0 or position >= self.first:
             return self.first >= 0

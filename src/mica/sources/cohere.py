@@ -1,11 +1,20 @@
-"""Merges the fragments of many sources: removes duplicates, decides conflicts, and lists what lost a conflict.
+"""Merges the statements that many sources make about a concept, and lists those that lost a conflict.
 
-Pure functions. If fragments about one key differ, one of them wins. They are compared by validity, then by the rank of
-the source, by confidence, and by age. Remaining ties are broken in the same way in every process. Texts are never
-mixed. Numbers are averaged if every source marks its number as an estimate.
+Words used here: A fragment is one statement of a source, about a key. Fragments with the same key and the same value
+make the same claim. A fragment is valid if the present time is between its `valid_from` and its `valid_until`. The
+weight of a fragment is its confidence, reduced according to the rank of its source (see `weight` in `protocol`).
 
-Fragments with the same key and the same value make the same claim. Coherence is how far the sources agree, from 0 to 1:
-the weight of the winning claims, divided by the weight of all valid claims.
+For each key one claim wins, and the other claims are listed as conflicts. To find the winner, fragments are compared by
+validity, then by the rank of the source, by confidence, and by age. If all of these are equal, a fixed order decides,
+so every process finds the same winner. A key without a valid fragment is left out.
+
+There is one exception: if every valid fragment of a key is a number that its source marks as an estimate, and the
+numbers of several sources differ, the result is their weighted average, and none of them loses. Texts are never mixed.
+
+Coherence says how far the sources agree, from 0 to 1. For one key it is the weight of the winning claim divided by the
+weight of all valid claims, less if only one source has the key. For a concept it is the mean over all its keys.
+
+All functions are pure.
 """
 
 from __future__ import annotations
@@ -42,7 +51,7 @@ class Origin(msgspec.Struct, frozen=True, order=True):
 
 
 class Stated(msgspec.Struct, frozen=True, kw_only=True):
-    """The winning statement about a key, with the origins of all fragments that state the same."""
+    """The statement that is shown for a key, with the origins of all fragments that it stands for."""
 
     key: str
     text: str
@@ -56,7 +65,7 @@ class Stated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that lost against another one about the same key. It is listed in the result."""
+    """A statement that lost against another one about the same key. It is listed in the result of a merge."""
 
     key: str
     text: str
@@ -71,7 +80,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CohereCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many fragments are not shown, by reason."""
+    """The number of fragments or statements that are not shown, for each reason."""
 
     duplicates: int = 0  # the same claim about the same key, or the same words again
     unsure: int = 0  # confidence below PHI_INV_3
@@ -96,7 +105,7 @@ def cohere(
 ) -> Coherent:
     """Return at most `limit` statements merged from fragments, with their conflicts.
 
-    `ranks` maps the name of each source to its rank. The result does not depend on the order of the fragments.
+    `ranks` maps the name of each source to its rank. The order of `fragments` does not change the result.
     """
     keys: dict[str, list[Fragment]] = defaultdict(list)
     speaking: set[str] = set()
@@ -157,9 +166,9 @@ def cohere(
 
 
 def canonical(value: Value) -> str:
-    """Return a value in its normal form for comparisons. Letter case and extra blanks are removed.
+    """Return a value in its normal form, as a text for comparisons. Letter case and extra blanks are ignored.
 
-    `8080` and "8080" have the same form, and so have `True` and "true".
+    `8080` and "8080" have the same normal form, and so have `True` and "true".
     """
     if isinstance(value, bool):
         return str(value).lower()
@@ -194,7 +203,7 @@ def _validity(fragment: Fragment, now: datetime) -> int:
 
 
 def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
-    """Return the fragments sorted by validity, rank, confidence and age, winner first. Ties have a fixed order."""
+    """Return the fragments, the winner first: sorted by validity, rank, confidence and age. Ties have a fixed order."""
     places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
     if any(one[0] == other[0] for one, other in pairwise(places)):  # ties are broken the same way everywhere
         return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
@@ -215,7 +224,7 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
 
 
 def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
-    """Return the fragments grouped by normalized value. Each group is in the given order, so its best one is first."""
+    """Return the fragments grouped by normalized value. Each group keeps their order, with the best one first."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
         found.setdefault(_claim_value(each), []).append(each)
@@ -223,10 +232,10 @@ def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
 
 
 def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> float:
-    """Return the weight of the winning value divided by the weight of all valid values.
+    """Return the coherence of one key: the weight of the winning value divided by the weight of all valid values.
 
-    `valid` maps each value to the fragments that state it, the winning value first. If all fragments are from one
-    source, the result is pulled towards one half.
+    `valid` maps each value to the fragments that state it; its first value is the winning one. If all fragments are
+    from one source, the result is moved towards one half.
     """
     won = next(iter(valid))
     weights = {
@@ -244,7 +253,8 @@ def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int]
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
     """Return a statement with the weighted average of the numbers that several sources estimate.
 
-    Return None if a value is not a number marked as an estimate, if all numbers are equal, or if they have one source.
+    Return None in three cases: a value is not a number marked as an estimate, all numbers are equal, or only one source
+    has numbers.
     """
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
     numbers: dict[str, tuple[float, Fragment]] = {}  # by source
@@ -275,7 +285,7 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _shown(each: Fragment | Stated) -> float:
-    """Return the confidence to show. It is capped if the statement has a single source, and that is outside mica."""
+    """Return the confidence to show. It is capped if a single source outside of mica makes the statement."""
     return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
 
 
@@ -346,9 +356,9 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
 
 
 def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
-    """Return the statements, best first. Those that repeat one text under different keys are merged into one.
+    """Return the statements, best first, with a text that is repeated under different keys merged into one statement.
 
-    A merged statement has the origins of all its repetitions. Short texts, such as "ok", are not merged.
+    The merged statement has the origins of all its repetitions. Short texts, such as "ok", are not merged.
     """
     order = [
         (ranks[each.source], -_shown(each), -each.at.timestamp(), each.key, each.source, number)
@@ -373,7 +383,10 @@ def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, i
 
 
 def _choose_in_turns(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
-    """Return up to `limit` statements, taken from each source in turn, so that no source displaces the others."""
+    """Return up to `limit` statements: first the best of each source, then the second of each source, and so on.
+
+    A source with many statements can therefore not displace the others.
+    """
     turns: dict[str, int] = defaultdict(int)
     in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)
     for each in in_order:

@@ -1,4 +1,4 @@
-"""Remembers which disagreements between sources were recorded, so that an unchanged one is recorded only once."""
+"""Remembers which disagreements between sources were recorded, so that the same one is not recorded twice in a row."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Disagreements:
         self._recorded: dict[str, str] = {}
 
     async def is_news(self, concept: str, conflicts: Iterable[Conflict], *, within_s: float) -> bool:
-        """Return True if the disagreement in `conflicts` differs from the last recorded one, and remember it.
+        """Return True if the disagreement in `conflicts` differs from the last recorded one about the concept.
 
-        Records of other processes count as well. Returns False if the store fails or does not answer in time.
+        The disagreement is then remembered as the last one. Disagreements that other processes recorded count as well.
+        Returns False if the store fails or does not answer within `within_s`.
         """
         digest = disagreement(conflicts)
         if concept not in self._recorded:
@@ -59,11 +60,11 @@ class Disagreements:
 
 
 def degraded_data(concept: str, coherence: float, conflicts: Iterable[Conflict]) -> dict[str, object]:
-    """Return the data of the event that records a disagreement. It contains no texts of the sources."""
+    """Return the data of the event that records a disagreement. The data contains no texts of the sources."""
     return {"concept": concept, "coherence": coherence, "disagreement": disagreement(conflicts), "text": concept}
 
 
 def disagreement(conflicts: Iterable[Conflict]) -> str:
-    """Return a hash of all conflicting statements. It changes if a source changes its statement."""
+    """Return a hash of all conflicting statements. If one of the statements changes, the hash changes as well."""
     statements = sorted((each.key, each.source, each.against, str(each.value), each.text) for each in conflicts)
     return blake2b(msgspec.json.encode(statements), digest_size=8).hexdigest()

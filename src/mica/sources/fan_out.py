@@ -1,8 +1,11 @@
 """Asks all sources at once, under one deadline. If a source fails or hangs, only its own answer is missing.
 
-A question is about a concept or, for a brief, about a task: a text in the agent's words. For a concept, fresh cached
-replies are used, concurrent callers share one call, and an answer that is too late for this question is cached for the
-next one. For a task, nothing is cached or shared, and all calls end with the deadline.
+A question is about a concept or, for a brief, about a task: a text in the agent's words.
+
+For a question about a concept, fresh cached replies are used. Concurrent callers that ask about the same concept share
+one call to each source. An answer that arrives too late is cached for the next question.
+
+For a question about a task, nothing is cached or shared, and all calls end with the deadline.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ LATE_MAX = 32  # shared calls without a waiter that may run at once; further one
 class Flight:
     """One running call to a source.
 
-    A shared call ends after PATIENCE_S seconds, or later if a caller waits longer for it.
+    A call that callers share ends after PATIENCE_S seconds, or later if one of its callers waits longer for it.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class Flight:
         return self._until - self._began
 
     def limited(self) -> asyncio.Timeout:
-        """Return a timeout context for this call. Its deadline moves when a caller joins or leaves."""
+        """Return a timeout context for this call. The time at which it ends moves when a caller joins or leaves."""
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout
 
@@ -99,7 +102,7 @@ class Flight:
 
 
 class Begun(NamedTuple):
-    """A question whose calls have started: for each source a cached reply, a running call or a refusal."""
+    """What exists for each source when a question has been started: a cached reply, a running call or a refusal."""
 
     replies: dict[str, CachedReply | Answer]
     flights: dict[str, Flight]
@@ -160,8 +163,8 @@ class FanOut:
     ) -> Collected:
         """Ask all sources, and return the answers that arrive within 80 % of the deadline.
 
-        A source that fails raises nothing: `missing` has the reason. If `sources` is given, these are asked instead of
-        the current ones, for example for a question about the past.
+        A source that fails raises nothing; `missing` of the result says why. If `sources` is given, only these are
+        asked, for example sources over a copy of the log for a question about the past.
         """
         began = asyncio.get_running_loop().time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
@@ -205,9 +208,10 @@ class FanOut:
         window_s: float,
         missing: dict[str, str],
     ) -> Begun:
-        """Use the fresh cached replies, and start calls to the other sources.
+        """Take the fresh cached replies, and start calls to the sources that have none.
 
-        Adds sources to `wanted` that were empty until another process recorded an event.
+        A source that was empty may have statements by now, because another process recorded an event; it is added to
+        `wanted`.
         """
         fresh = await self._current_replies(
             wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing
@@ -239,9 +243,9 @@ class FanOut:
         answers: dict[str, CachedReply | Answer],
         missing: dict[str, str],
     ) -> list[Degraded]:
-        """Use earlier replies or quick answers for sources that did not answer. Adds them to `answers`.
+        """Add earlier replies or quick answers to `answers` for the sources that did not answer.
 
-        Returns the sources for which an earlier reply is used. A source without one is added to `missing`.
+        Returns the sources whose earlier reply is used. Every other source that did not answer is added to `missing`.
         """
         degraded = []
         for name, reason in refused.items():
@@ -268,10 +272,10 @@ class FanOut:
         within_s: float,
         missing: dict[str, str],
     ) -> dict[str, CachedReply]:
-        """Return the fresh cached replies, after reading which events and replies other processes have stored.
+        """Return the fresh cached replies about a concept.
 
-        If the store fails or is too slow, only the replies of this process are used, and `missing["log"]` has the
-        reason.
+        Before, it reads which events and replies other processes have stored. If the store fails or is too slow for
+        this, only the replies of this process are used, and `missing["log"]` says why.
         """
         if all(source.declared.is_live for source in self._sources.values()):
             return {}
@@ -309,7 +313,10 @@ class FanOut:
     async def _unchanged(
         self, found: dict[str, CachedReply], concept: Concept, *, within_s: float
     ) -> dict[str, CachedReply]:
-        """Return the replies except those whose source has changed or does not report its version in time."""
+        """Return the replies whose source has not changed since.
+
+        A reply is left out if its source has changed, or if its source does not report its version within `within_s`.
+        """
         looks = {
             name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
         }
@@ -354,7 +361,7 @@ class FanOut:
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each source until its share of the time is over. Returns the reason for each source that is late."""
+        """Wait for each source until its share of the time is over. Returns the late sources, each with a reason."""
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
         for flight in flights.values():
@@ -379,10 +386,9 @@ class FanOut:
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Decide about a call for which no caller waits any more.
+        """Cancel a call that no caller waits for any more, or let it continue.
 
-        A shared call continues, so that its answer is cached, if fewer than LATE_MAX such calls are running. Other
-        calls are cancelled.
+        A shared call continues, so that its answer is cached, unless LATE_MAX such calls are running already.
         """
         if flight.waiting or flight.task.done():
             return
@@ -392,9 +398,9 @@ class FanOut:
             self._late.add(flight)
 
     def _flight(self, declared: SourceDeclaration, concept: Concept) -> Flight | None:
-        """Return the running call to a source about a concept, to be shared; None if there is none.
+        """Return the running call to a source about a concept, so that a caller can share it; None if there is none.
 
-        A call is not shared after its time limit, or after an event that makes its answer old.
+        A call cannot be shared after its time limit, nor after an event that makes its answer old.
         """
         flight = self._flights.get((declared.name, concept))
         if flight is None or flight.is_expired or self._replies.is_changed(declared, concept, since=flight.tick):
@@ -431,10 +437,10 @@ class FanOut:
         return flight
 
     async def _ask_task(self, source: Source, question: Question, _: Flight) -> Answer:
-        """Return a source's answer about a task, without limits and redaction.
+        """Return a source's answer to a question about a task. It is neither limited nor redacted here.
 
-        Such sources quote the log, from which secrets were removed on storing. The budget of the brief limits the
-        length.
+        Sources for tasks quote the log, from which secrets were removed before it was stored. The budget of the brief
+        limits the length.
         """
         try:
             fragments = await source.fragments(question)
@@ -443,7 +449,10 @@ class FanOut:
         return Answer(tuple(fragments), missing=fragments.missing if isinstance(fragments, Partial) else "")
 
     async def _ask(self, source: Source, concept: Concept, flight: Flight) -> CachedReply:
-        """Call a source about a concept, cache its checked and redacted answer, and return it. Raises SourceFailed."""
+        """Call a source about a concept and return its reply, with secrets removed. The reply is also cached.
+
+        Raises SourceFailed if the source fails or if its answer is not valid.
+        """
         name = source.declared.name
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
@@ -485,10 +494,10 @@ class FanOut:
         return reply
 
     async def _check(self, declared: SourceDeclaration, answered: object, flight: Flight) -> Answer:
-        """Return a source's answer as fragments, within its limits and without secrets.
+        """Return a source's answer as fragments, cut to the limits of its declaration and with secrets removed.
 
-        Raises SourceFailed for an answer that is not of fragments. If the answer is an iterator, errors of the iterator
-        are raised, and TimeoutError if it takes too long.
+        Raises SourceFailed if the answer contains anything other than fragments. If the answer is an iterator, its
+        errors are raised, and TimeoutError if it takes too long.
         """
         answer = None
         if type(answered) in (list, tuple, Partial) and len(answered) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
@@ -499,7 +508,7 @@ class FanOut:
             return await self._pool.run(declared.name, lambda: redact_answer(answer or limit(declared, answered)))
 
     async def close(self) -> None:
-        """Cancel all running calls. The owner of the sources closes them."""
+        """Cancel all running calls. The sources themselves are closed by their owner."""
         calls = [flight.task for flight in self._flying]
         for task in calls:
             task.cancel()

@@ -1,6 +1,7 @@
-"""Judgments: decisions of agents about a concept, with verdict, confidence and reasons, as events and as a source.
+"""Judgments: decisions of agents about a concept, each with a verdict, a confidence and reasons.
 
-A verdict is free text; there is no fixed scale of verdicts.
+They are stored as events, and `JudgmentSource` answers questions from them. A verdict is free text; there is no fixed
+list of verdicts.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
 def judgment_of(event: Event) -> Judgment | None:
     """Return the judgment that an event records.
 
-    Return None if the event has other data, because another program uses the same event name.
+    Return None if the event's data is not that of a judgment: another program may use the same event name.
     """
     try:
         data = msgspec.convert(event.data, JudgmentData)
@@ -129,7 +130,7 @@ async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int 
 
 
 class JudgmentSource:
-    """The source of a space's judgments. Each judgment about a concept is valid until the next one about it."""
+    """The source of a space's judgments. A judgment is valid until the next judgment about the same concept."""
 
     declared = SourceDeclaration(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
     made_by = (JUDGED,)

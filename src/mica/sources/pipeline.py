@@ -1,4 +1,4 @@
-"""Asks sources and checks for purges: if something was purged meanwhile, the sources are asked once more.
+"""Asks sources, and asks them a second time if an event was purged while they were being asked.
 
 Briefs and gathers both use this pipeline, so an event that is purged while it is being read never reaches an agent.
 `SourceFlush` stores buffered events before one of mica's own sources reads the log.
@@ -26,10 +26,10 @@ LOG = "log"  # the name in `missing` for mica's own task sources when their answ
 
 
 class Pipeline:
-    """Asks questions. Withholds answers that may quote an event that was purged meanwhile."""
+    """Asks sources questions. Answers that may quote an event that was purged meanwhile are not returned."""
 
     def __init__(self, fan_out: FanOut, *, purges: PurgeLog, trails: TrailTable, purged: Callable[[], None]) -> None:
-        """`purged` is called if something was purged while the sources were asked."""
+        """`purged` is called each time something was purged while the sources were asked."""
         self._fan_out = fan_out
         self._purges = purges
         self._trails = trails
@@ -45,12 +45,12 @@ class Pipeline:
     ) -> list[Collected]:
         """Ask all questions at once and return one answer for each, in order. A failed source raises nothing.
 
-        `sources` returns the sources to ask instead of the current ones. It is called for each try, so that sources
-        over a copy of the log can be made from a new copy after a purge.
+        `sources`, if given, returns the sources to ask instead of the current ones. If something was purged while the
+        sources were asked, `sources` is called a second time, so that it can make new sources over a new copy of the
+        log. All questions are then asked once more, in the remaining time.
 
-        If something was purged meanwhile, all questions are asked once more in the remaining time. After a second
-        purge, or if the store does not report its purges, fragments based on events of this log are withheld, and
-        `missing` has the reason.
+        After a second purge, or if the store does not report its purges, fragments that are based on events of this log
+        are withheld, and `missing` says why.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + deadline_s
@@ -78,10 +78,10 @@ class Pipeline:
         return max(self._purges.generation, self._generation_seen)
 
     async def _doubt_since(self, generation: int, *, within_s: float) -> str:
-        """Return why fragments may quote a purged event; empty if there was no purge since `generation`.
+        """Return why fragments may quote a purged event; an empty text if there was no purge since `generation`.
 
-        The store is asked even if no time is left. A purge cannot be excluded if the store does not answer, or if
-        `generation` is -1 because it did not answer before.
+        The store is asked even if no time is left. If it does not answer, a purge cannot be excluded. The same holds if
+        `generation` is -1, which means that the store had not been asked before.
         """
         is_known = False
         with suppress(TimeoutError, MicaError):

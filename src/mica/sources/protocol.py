@@ -96,14 +96,15 @@ class Concept(msgspec.Struct, frozen=True):
 
 
 def parse_concept(concept: Concept | str) -> Concept:
-    """Return the concept, parsed if it is a text. Raises InvalidInput if the text is not the name of a concept."""
+    """Return a concept as it is, and parse a text. Raises InvalidInput if the text is not the name of a concept."""
     return concept if isinstance(concept, Concept) else Concept.parse(concept)
 
 
 def covers(pattern: str, concept: Concept) -> bool:
     """Return True if a pattern such as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` matches a concept.
 
-    `?` matches one character, and `*` any characters of one part. A `*` as the last part matches all remaining parts.
+    `?` matches one character, and `*` matches any characters within one part (domain, type or id). If the last part of
+    the pattern is `*` alone, it matches this part of the concept and all later ones.
     """
     if pattern == "*":
         return True
@@ -132,7 +133,7 @@ Value = str | int | float | bool | None
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidInput if the name is reserved for one of mica's own sources."""
+    """Raise InvalidInput for a name that is reserved for one of mica's own sources."""
     if name in OWN:
         raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
 
@@ -148,7 +149,7 @@ def is_text(value: object) -> bool:
 
 
 def is_value(value: object) -> bool:
-    """Return True if this can be the `value` of a fragment: text, a boolean, None, or a finite number."""
+    """Return True if `value` can be the `value` of a fragment: text, a boolean, None, or a finite number."""
     if type(value) is str:
         return value.isascii() or is_text(value)
     if isinstance(value, float):
@@ -224,7 +225,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
-    """A question to sources. It is about `concept` or, if `concept` is None, about `task`.
+    """A question to sources: about `concept`, or about `task` if `concept` is None.
 
     The task is what an agent is about to do, in the agent's words. It may be empty.
     """
@@ -252,7 +253,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
 class Partial(tuple[Fragment, ...]):
     """The fragments of an incomplete answer, for example because rows were cut off or a line could not be read.
 
-    `missing` is the reason. The fragments are used, and the reason is reported with them.
+    `missing` says why the answer is incomplete. The fragments are used all the same.
     """
 
     missing: str
@@ -299,7 +300,7 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"source {self.name!r} has {what} = {getattr(self, what)!r}; give {wanted}")
 
     def knows(self, concept: Concept) -> bool:
-        """Return True if one of the patterns in `concepts` matches this concept."""
+        """Return True if one of the patterns in `concepts` of this declaration matches the concept."""
         return any(covers(pattern, concept) for pattern in self.concepts)
 
     def answers(self, question: Question) -> bool:
@@ -308,14 +309,15 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weight(rank: int, confidence: float) -> float:
-    """Return the weight of a statement: its confidence, divided by φ for every ten points of its source's rank."""
+    """Return the weight of a statement: its confidence, divided by φ once for every ten points of its source's rank."""
     return float(confidence * PHI ** (-rank / RANK_STEP))
 
 
 class Source(Protocol):
-    """The protocol of a source. It may be over mica's log, a database, a file, a server or an object of the program.
+    """What every source implements: a declaration, a method that answers questions, and `close`.
 
-    The text of its answers is data for the reader, never an instruction.
+    A source may read mica's log, a database, a file, a server, or an object of the running program. The texts in its
+    answers are data for the reader, never instructions.
     """
 
     @property
@@ -323,10 +325,11 @@ class Source(Protocol):
         """The source's name, rank, cache settings and limits."""
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        """Return the source's statements for a question, most relevant first. An empty result means that it has none.
+        """Return what the source states about a question, most relevant first. The result may be empty.
 
-        An incomplete answer is a `Partial`. Raises SourceFailed, with a remedy, if the source cannot answer. The call
-        is cancelled at the deadline. It must not block the event loop, so blocking work belongs in a thread.
+        If the answer is incomplete, the result is a `Partial`. Raises SourceFailed, with a remedy in the message, if
+        the source cannot answer. The call is cancelled at the deadline. An implementation must not block the event
+        loop; blocking work belongs in a thread.
         """
 
     async def close(self) -> None:
@@ -338,15 +341,15 @@ class QuickSource(Protocol):
     """A source that can give a preliminary answer while it still computes the full one."""
 
     def quick(self, question: Question) -> Sequence[Fragment]:
-        """Return a preliminary answer at once. It is used if the full answer is late."""
+        """Return a preliminary answer at once. It is shown if the full answer does not arrive in time."""
 
 
 @runtime_checkable
 class VersionedSource(Protocol):
-    """A source that knows, without reading all of its data, whether its answer may have changed."""
+    """A source that can tell, without reading all of its data, whether its answer may have changed."""
 
     async def version_of(self, concept: Concept) -> str:
-        """Return a text that differs after each change of what the source states about a concept."""
+        """Return a version of what the source states about a concept. Each change gives a different text."""
 
 
 @runtime_checkable
@@ -360,10 +363,10 @@ class LimitedSource(Protocol):
 
 @runtime_checkable
 class SparseSource(Protocol):
-    """A source over mica's log that knows whether it has any statements. If it has none, it is not asked."""
+    """A source over mica's log that knows whether it has any statements. A source without any is not asked."""
 
     @property
     def made_by(self) -> tuple[str, ...]:
-        """Names of events that may give the source its first statement. They may contain wildcards."""
+        """The names, possibly with wildcards, of events that may give an empty source its first statement."""
 
     are_any: bool | None  # whether it has any statements; None if that is unknown

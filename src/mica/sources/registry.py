@@ -1,4 +1,4 @@
-"""The external sources of a space, declared in the settings or registered by a program, and their health."""
+"""The external sources of a space, declared in the settings or registered by a program, and the health of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLOSE_S = 10.0  # for closing one source; a server that hangs must not keep a pr
 
 @runtime_checkable
 class DriverSource(Protocol):
-    """A source made by one of mica's drivers. It can also connect, be checked, and show its query."""
+    """A source that one of mica's drivers made. Besides answering, it can connect, be checked, and show its query."""
 
     @property
     def declared(self) -> SourceDeclaration: ...
@@ -51,7 +51,7 @@ class DriverSource(Protocol):
         """Open the connections that stay open between questions. Raises SourceFailed."""
 
     async def check(self) -> str:
-        """Return a sentence about the source if it answers. Raises SourceFailed if it does not."""
+        """Return a sentence about the source, which proves that it answers. Raises SourceFailed if it does not."""
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
         """Return the query that the source would run about a concept. It is not run."""
@@ -69,7 +69,7 @@ class LiveSource(Protocol):
 
 
 class Drivers(Protocol):
-    """The functions of `mica.sources.drivers.declarations`, a module that is imported when it is first needed."""
+    """The functions of `mica.sources.drivers.declarations`. That module is imported only when it is first needed."""
 
     def open_declared(
         self,
@@ -80,7 +80,7 @@ class Drivers(Protocol):
         variables: Mapping[str, Secret],
         file: Path | None,
     ) -> Sequence[Source]:
-        """Create the sources that the settings declare. Nothing is connected. Raises InvalidSettings."""
+        """Create the sources that the settings declare, without connecting to them. Raises InvalidSettings."""
 
     def open_live(self, name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> Source:
         """Create a source whose object is set later. Raises InvalidSettings or ValueError for an invalid table."""
@@ -90,7 +90,7 @@ class SourceRegistry:
     """The external sources of a space by name, in the order in which they were declared or registered."""
 
     def __init__(self, settings: Settings, drivers: Callable[[], Drivers]) -> None:
-        """Create the declared sources. Nothing is connected. Raises InvalidSettings for an invalid table."""
+        """Create the declared sources, without connecting to them. Raises InvalidSettings for an invalid table."""
         self._drivers = drivers
         self._pool = Pool()
         self._folder = settings.home if settings.file is None else settings.file.parent
@@ -148,7 +148,7 @@ class SourceRegistry:
         where: Mapping[str, str] | None = None,
         **declared: object,
     ) -> None:
-        """Make an object of the program, or a function, a source. The keywords are those of a table in the settings.
+        """Turn an object or a function of the program into a source. The keywords are those of a table in the settings.
 
         If the source exists already and no keywords are given, only its object is replaced. Raises InvalidInput for an
         invalid keyword, or if another kind of source has the name.
@@ -175,7 +175,7 @@ class SourceRegistry:
         self._put(source)
 
     def unregister(self, name: str) -> None:
-        """Remove a registered object. Raises InvalidInput if there is none of this name."""
+        """Remove the registered object of this name. Raises InvalidInput if there is none."""
         if not isinstance(self[name], LiveSource):
             raise InvalidInput(f"source {name!r} is declared in the settings; take it out there")
         del self._sources[name]
@@ -186,7 +186,7 @@ class SourceRegistry:
         return self._pool.hanging(name)
 
     def explain(self, concept: Concept) -> list[SourceQueryPreview]:
-        """Return the query that each driver source would run about a concept, ordered by rank. None is run."""
+        """Return the query that each source of a driver would run about a concept, ordered by rank. No query is run."""
         previews = []
         for source in self._covering([concept]):
             try:
@@ -197,10 +197,10 @@ class SourceRegistry:
         return sorted(previews, key=lambda each: (each.declared.rank, each.source))
 
     async def load(self, concepts: Iterable[Concept]) -> None:
-        """Import the modules of all sources for these concepts, in threads.
+        """Import the modules that the sources for these concepts need, in threads.
 
-        This is done before a deadline begins, because an import slows down the answers of all sources. A module that is
-        not installed is reported later, when its source is asked.
+        Call it before a deadline begins, because an import slows down the answers of all sources. If a module is not
+        installed, nothing is raised here; the failure is reported when its source is asked.
         """
         for concept in concepts:
             if concept in self._loaded:
@@ -213,9 +213,10 @@ class SourceRegistry:
                 self._loaded.add(concept)
 
     async def prepare(self, concepts: Collection[Concept]) -> None:
-        """Import the modules for these concepts and connect to their sources, before a deadline begins.
+        """Import the modules of the sources for these concepts, and connect to the sources.
 
-        A source that does not connect within a second is reported later, when it is asked.
+        Call it before a deadline begins. If a source does not connect within a second, nothing is raised here; the
+        failure is reported when the source is asked.
         """
         await self.load(concepts)
         connecting = [asyncio.ensure_future(each.connect()) for each in self._covering(concepts)]
@@ -273,7 +274,7 @@ State = Literal["answers", "failing", "missing"]
 
 
 class SourceHistory(msgspec.Struct, kw_only=True):
-    """How the latest calls to a source went. It is counted from the records of gathers and tests."""
+    """How the latest calls to a source went, counted from recorded gathers and tests."""
 
     asked: int = 0  # calls; cached replies do not count
     failed: int = 0
@@ -287,7 +288,7 @@ class SourceHistory(msgspec.Struct, kw_only=True):
         return self.failed_in_a_row >= FAILING_MIN
 
     def note(self, at: datetime, failure: object) -> None:
-        """Count one call. `failure` is the reason of its failure, or None if the call succeeded."""
+        """Count one call. `failure` says why the call failed, or is None if it succeeded."""
         self.asked += 1
         self.tried_at = at
         if failure is None:
@@ -312,7 +313,7 @@ class SourceHealth(msgspec.Struct, frozen=True, kw_only=True):
     breaker: str = "closed"  # `open` while this process does not call it, after several failures in a row
 
     def after(self, past: SourceHistory, *, breaker: str) -> SourceHealth:
-        """Return a copy with the history of the source's calls and the state of its circuit breaker."""
+        """Return a copy to which the history of the source's calls and the state of its circuit breaker are added."""
         state: State = "failing" if self.is_there and past.is_failing else self.state
         return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
 
@@ -340,6 +341,6 @@ def _names(value: object) -> set[str]:
 
 
 def _stale(degraded: object) -> dict[str, object]:
-    """Return the sources that failed and whose earlier reply was shown instead, each with the reason."""
+    """Return the failed sources for which an earlier reply was shown, each with the reason of the failure."""
     listed = degraded if isinstance(degraded, list | tuple) else ()
     return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

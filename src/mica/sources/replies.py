@@ -1,8 +1,8 @@
 """The cache of replies of sources: in this process, and in the store for other processes.
 
-A reply is fresh until it expires, or until an event makes it old. Old replies stay in the cache: if a source does not
-answer, its old reply is shown with its age. If an event withdraws a statement of one of mica's own sources, the replies
-with this statement are removed and never shown again.
+A reply is fresh until it expires, or until an event makes it old. An old reply stays in the cache: if its source does
+not answer, the old reply is shown with its age. Some events withdraw a statement of one of mica's own sources; replies
+that may contain the statement are then removed and never shown again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Body(msgspec.Struct):
 
 
 class Replies:
-    """The cached replies of this process. They are also saved in the store for other and later processes."""
+    """The cached replies of this process. They are also saved in the store, for other processes and later ones."""
 
     def __init__(self, table: ReplyTable, purges: PurgeLog, *, own: Callable[[], str]) -> None:
         self._table = table
@@ -122,7 +122,7 @@ class Replies:
     # -- Which changes matter
 
     def know(self, declared: Iterable[SourceDeclaration]) -> None:
-        """Set the declarations of the sources in use, which say which events make replies old."""
+        """Set the declarations of the sources in use. They say which events make replies old."""
         self._declared = {each.name: each for each in declared}
         self._names.clear()
 
@@ -138,7 +138,7 @@ class Replies:
         return known
 
     def note(self, change: LogChange) -> None:
-        """Mark the replies that a change makes old, and remove those whose statements it withdraws."""
+        """Mark the replies that a change makes old. Replies whose statements the change withdraws are removed."""
         if change.event.name == PURGE:
             self.forget()
             return
@@ -163,7 +163,10 @@ class Replies:
                 self._cached[key] = msgspec.structs.replace(reply, is_old=True)
 
     def _named(self, pattern: str) -> list[Key]:
-        """Return the keys of replies that a change may affect. `pattern` is its concept, or a pattern of concepts."""
+        """Return the keys of replies that a change may affect.
+
+        `pattern` is the name of the concept that the change is about, or a pattern of concepts.
+        """
         if "*" not in pattern and "?" not in pattern:
             with suppress(InvalidInput):
                 concept = Concept.parse(pattern)
@@ -179,7 +182,7 @@ class Replies:
             self._saved_elsewhere.add(concept)
 
     def forget(self) -> None:
-        """Empty the cache, because of a purge or missed changes. Replies of calls that are running are not cached."""
+        """Empty the cache after a purge or missed changes. Replies to calls that are running now will not be cached."""
         self._cached.clear()
         self._unsaved.clear()
         self._notes.clear()
@@ -202,14 +205,14 @@ class Replies:
         self._unnoted_position = max(self._unnoted_position, position)
 
     def is_changed(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> bool:
-        """Return True if a change after tick `since` made replies of this source about this concept old.
+        """Return True if a change after tick `since` made this source's replies about this concept old.
 
-        Also returns True if not all changes after that tick are remembered.
+        If some changes after that tick are no longer remembered, the answer is True as well.
         """
         return since < self._unnoted_tick or any(self._touching(declared, concept, since=since))
 
     def _touching(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> Iterator[str]:
-        """Yield the names of the events after tick `since` that make a reply old, the latest first."""
+        """Yield the name of each event after tick `since` that makes a reply about this concept old, latest first."""
         for change, pattern in takewhile(lambda note: note[0].tick > since, reversed(self._notes)):
             if _touches(change, pattern, declared, concept):
                 yield change.event.name
@@ -237,10 +240,10 @@ class Replies:
         return now - reply.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
 
     def keep(self, declared: SourceDeclaration, concept: Concept, reply: CachedReply) -> None:
-        """Cache a reply, and save it in the store soon. If a newer reply is cached, nothing happens.
+        """Cache a reply, and save it in the store soon. If a newer reply is cached already, do nothing.
 
-        If an event during the call made the reply old, it is marked as old. If the event withdrew its statements, it is
-        not cached.
+        If an event made the reply old while the source was being called, the reply is cached as old. If such an event
+        withdrew statements of this source, the reply is not cached.
         """
         key = declared.name, concept
         known = self._cached.get(key)
@@ -259,7 +262,7 @@ class Replies:
                 self._saving = asyncio.ensure_future(self._save())
 
     async def load(self, wanted: Mapping[str, SourceDeclaration], concept: Concept) -> None:
-        """Read the replies about a concept that other processes have stored, and cache them. Raises StoreError."""
+        """Cache the replies about a concept that other processes have stored. Raises StoreError."""
         if self._saved_elsewhere is None:
             self._saved_elsewhere = set(await self._table.concepts())
         if str(concept) not in self._saved_elsewhere:
@@ -347,7 +350,7 @@ class Replies:
 
 @remember_texts(256)
 def fingerprint(declared: SourceDeclaration) -> str:
-    """Return a hash of a source's declaration. A saved reply is only used if the hash is still the same."""
+    """Return a hash of a source's declaration. A saved reply is used only while the hash stays the same."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
 
 

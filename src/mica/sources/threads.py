@@ -1,8 +1,8 @@
-"""A thread pool for blocking calls, with a few threads for each source, so that a hung source delays no other.
+"""A thread pool for blocking calls. Each source has only a few threads, so a hung source delays no other source.
 
 The threads are daemons, so a thread that hangs in a driver does not keep the process from ending. If all threads of a
-source are busy, its next call waits for one of them. If they are all busy with calls whose callers have stopped
-waiting, the source is not called any more.
+source are busy, its next call waits for one of them. If their callers have all stopped waiting, the next call fails at
+once instead, until one of the threads is free.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Work = Callable[[], None]
 
 
 class Pool:
-    """A pool of threads that are started on demand, up to a limit for each source. It belongs to one event loop."""
+    """A pool of threads for one event loop. Threads are started on demand, up to a limit for each source."""
 
     def __init__(self, *, idle_max: int = IDLE_MAX, per_source_max: int = PER_SOURCE_MAX) -> None:
         self._idle_max = idle_max
@@ -45,10 +45,10 @@ class Pool:
         return self._abandoned[source]
 
     async def run(self, source: str, work: Callable[[], R]) -> R:
-        """Run `work` in a thread and return its result. Errors of `work` are raised.
+        """Run `work` in a thread and return its result, or raise its error.
 
-        If the caller is cancelled, it stops waiting at once, and the call continues in its thread. Raises SourceFailed
-        if too many such abandoned calls to this source are still running, or if the pool is closed.
+        If the caller is cancelled, it stops waiting at once, but `work` continues in its thread. Raises SourceFailed if
+        too many such abandoned calls to this source are still running, or if the pool is closed.
         """
         if self._abandoned[source] >= self._per_source_max:
             raise SourceFailed(
@@ -122,7 +122,7 @@ class Pool:
 
 
 async def imported(pool: Pool, source: str, module: str, *, extra: str) -> None:
-    """Import a module that a source needs, in a thread. Raises SourceFailed if it is not installed."""
+    """Import, in a thread, a module that a source needs. Raises SourceFailed if the module is not installed."""
     if module in sys.modules:
         return
     try:

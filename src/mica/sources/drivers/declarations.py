@@ -1,4 +1,7 @@
-"""Creates the sources that the settings declare. Error messages name the file, table, key and value, and a remedy."""
+"""Creates the sources that the settings declare.
+
+The message of each error names the file, table, key and value, and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def open_declared(
     variables: Mapping[str, Secret],
     file: Path | None = None,
 ) -> list[DeclaredSource]:
-    """Create the declared sources in order. Nothing is connected. Raises InvalidSettings for an invalid table."""
+    """Create the declared sources in order, without connecting to them. Raises InvalidSettings for an invalid table."""
     around = Around(pool, folder, variables)
     servers: dict[str, PostgresPool] = {}
     found = []
@@ -98,7 +101,10 @@ def _opened(name: str, table: Table, around: Around, servers: dict[str, Postgres
 
 
 def _as_secret(kind: type, value: object) -> object:
-    """Convert a text to `Secret` if `kind` is `Secret`, so that the value is never shown in an error message."""
+    """Convert a text for a key of type `Secret`, so that its value is never shown in an error message.
+
+    `kind` is the type of the key. If it is another one, the value is returned as it is.
+    """
     if kind is not Secret:
         return value
     if not isinstance(value, str):
@@ -111,7 +117,10 @@ def _where(name: str, file: Path | None) -> str:
 
 
 def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | None:
-    """Return the address of a PostgreSQL server; None if its variable is not set. Raises ValueError if invalid."""
+    """Return the address of a PostgreSQL server; None if the environment variable that should contain it is not set.
+
+    Raises ValueError if the address is invalid.
+    """
     if (table.dsn is None) == (table.dsn_env is None):
         raise ValueError('give dsn_env = "NAME" of a variable, or dsn = "postgresql://…", one of the two')
     found = table.dsn or variables.get(table.dsn_env or "")

@@ -21,7 +21,7 @@ Selector = Annotated[str, msgspec.Meta(pattern=r"^\$", description='a JSONPath t
 
 
 class DocumentRow(NamedTuple):
-    """One row of a document: its key or index as `name`, its JSONPath as `path`, and its columns."""
+    """One row of a document: `name` is its key or index, `path` is its JSONPath, and `columns` are its values."""
 
     name: str
     path: str
@@ -38,7 +38,7 @@ class JsonDocument:
         self._index: tuple[tuple[str, ...], dict[tuple[str, ...], list[DocumentRow]]] | None = None
 
     def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[SourceRecord]:
-        """Return the rows whose columns have these values. If `wanted` is empty, return all rows."""
+        """Return the rows in which the columns have the values in `wanted`. If `wanted` is empty, return all rows."""
         parts = self._parts
         if wanted:
             columns = tuple(wanted)
@@ -63,8 +63,8 @@ class JsonDocument:
 class Selecting:
     """Splits a document into rows.
 
-    The rows are the matches of the JSONPath `select`. If it is None, the rows are the entries of a list; a document
-    that is not a list is a single row.
+    If `select` is given, it is a JSONPath, and each match is a row. If it is None, each entry of a list is a row; a
+    document that is not a list is a single row.
     """
 
     def __init__(self, source: str, select: str | None) -> None:
@@ -73,7 +73,10 @@ class Selecting:
         self._path: JSONPath | CompoundJSONPath | None = None
 
     def of(self, root: object, *, missing: tuple[str, ...] = ()) -> JsonDocument:
-        """Split a document into rows. Raises SourceFailed if the JSONPath is invalid or its library is missing."""
+        """Split the document `root` into rows. `missing` are messages about parts of it that could not be read.
+
+        Raises SourceFailed if the JSONPath is invalid or if the library for it is not installed.
+        """
         if self._select is None:
             entries = enumerate(root) if isinstance(root, list) else [("", root)]
             parts = [
@@ -105,5 +108,5 @@ class Selecting:
 
 
 def columns_of(value: object) -> object:
-    """Return the columns of a row. A value that is not a mapping becomes the column `value`."""
+    """Return the columns of a row. If the row is not a mapping, it becomes the only column, named `value`."""
     return value if isinstance(value, Mapping) else {"value": value}

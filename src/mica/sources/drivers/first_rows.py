@@ -1,6 +1,7 @@
 """A PostgreSQL connection that fetches only the first rows of a query, in one round trip to the server.
 
-asyncpg itself fetches one row or all rows. With a cursor it needs two round trips, and a third to prepare the query.
+The methods of asyncpg fetch one row or all rows. To fetch several with a cursor, they need two round trips, and a third
+one to prepare the query.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ class FirstRows(asyncpg.Connection):  # type: ignore[misc]  # which has no annot
     """A connection that can fetch the first rows of a query in one round trip."""
 
     async def first(self, query: str, values: Sequence[object], limit: int) -> list[asyncpg.Record]:
-        """Return at most `limit` rows. The server stops after them, as it does after one row for `fetchrow`."""
+        """Return at most `limit` rows. The server stops after them instead of computing all rows."""
         found: list[asyncpg.Record] = await self._execute(query, values, limit, None)
         return found
 
 
 async def connected(*address: str, **options: object) -> FirstRows:
-    """Open a connection. It caches prepared statements if no pooler is between client and server.
+    """Open a connection. It caches prepared statements unless there is a pooler between client and server.
 
-    A pooler in transaction mode may run each transaction in a different server process, which does not know the
-    prepared statements. A pooler is recognized by the process id that it reports, because it invents one.
+    A pooler in transaction mode may run each transaction in a different server process, and the other process does not
+    know the prepared statements. A pooler is recognized by the process id that it reports: it is not that of the server
+    process.
     """
     connection: FirstRows = await asyncpg.connect(*address, **options)
     try:

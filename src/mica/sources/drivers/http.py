@@ -119,7 +119,10 @@ class HttpSource(DeclaredSource):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Convert errors of the HTTP client, without their texts, which may contain headers. Raises SourceFailed."""
+        """Replace errors of the HTTP client by SourceFailed.
+
+        Their texts are left out, because they may contain headers.
+        """
         import httpx2
 
         try:
@@ -180,10 +183,10 @@ class HttpSource(DeclaredSource):
 
 
 class UrlAsking:
-    """A URL template. Parts of a concept are inserted into its path or query, percent-encoded."""
+    """A URL template. The parts of a concept are inserted into its path or its query, percent-encoded."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError if a concept could change the host, or if the URL contains a user or password."""
+        """Raises ValueError if the host is missing or has a placeholder, or if the URL contains a user or password."""
         parts = urlsplit(text)
         if "{" in parts.netloc or not parts.hostname:
             raise ValueError(f"url = {parts.scheme}://{parts.netloc.rpartition('@')[2]}… must name its host")
@@ -193,17 +196,20 @@ class UrlAsking:
         self.place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # the query may contain a key
 
     def of(self, concept: Concept) -> str:
-        """Return the URL for a concept. Raises ValueError if a part is `.` or `..`, which would change the path."""
+        """Return the URL for a concept.
+
+        Raises ValueError if an inserted part of the concept is `.` or `..`, because it would change the path.
+        """
         for name in self._asking.names:
             if (part := parts_of(concept)[name]) in {".", ".."}:
                 raise ValueError(f"{part!r} cannot be part of an address")
         return self._asking.of(concept, quoted=lambda part: quote(part, safe=""))
 
     def shown(self, concept: Concept) -> str:
-        """Return the URL to show to a person.
+        """Return the URL for a concept in a form that may be shown to a person.
 
-        In its query, only values with a part of the concept are visible. Other values may be keys and are replaced by
-        `…`.
+        Of its query, only the values that contain a part of the concept are shown. The other values may be secret keys
+        and are replaced by `…`.
         """
         address, _, query = self.of(concept).partition("?")
         declared = self._asking.text.partition("?")[2]
@@ -213,7 +219,7 @@ class UrlAsking:
 
 
 def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
-    """Return the headers in `fixed`, and those in `named`, whose values are taken from environment variables.
+    """Return the headers to send. `fixed` maps their names to values, and `named` maps names to environment variables.
 
     A header whose variable is not set is left out. Raises ValueError for an invalid header.
     """
@@ -229,7 +235,10 @@ def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mappi
 
 
 def made_client(sent: Mapping[str, Secret], *, timeout_s: float) -> httpx2.AsyncClient:
-    """Create an HTTP client. It follows no redirects by itself, and ignores proxies and logins in the environment."""
+    """Create an HTTP client.
+
+    It follows no redirects by itself, and ignores proxies and logins set in the environment.
+    """
     import httpx2
 
     return httpx2.AsyncClient(

@@ -1,4 +1,7 @@
-"""JSON files as sources: one document, or one per line. Files are read in threads and cached until they change."""
+"""JSON files as sources. A file is one document, or has one document per line.
+
+Files are read in threads and cached until they change.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
 
 
 class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
-    """The settings of a source that reads a file with one JSON document per line, the latest last.
+    """The settings of a source that reads a file with one JSON document per line, the latest in the last line.
 
     If a file is longer than `bytes_max`, only its end is read.
     """
@@ -60,7 +63,7 @@ class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
 
 
 class _Version(NamedTuple):
-    """The identity, size and modification time of a file. If one of them differs, the file has changed."""
+    """The identity, size and modification time of a file. If any of them differs, the file has changed."""
 
     device: int
     inode: int
@@ -69,7 +72,7 @@ class _Version(NamedTuple):
 
 
 class FileSource(DeclaredSource):
-    """A source that reads a JSON file, and reads it again when it has changed."""
+    """A source that reads a JSON file. When the file has changed, it is read again."""
 
     rank = RANK_FILE
     table: JsonTable | JsonLinesTable
@@ -83,7 +86,10 @@ class FileSource(DeclaredSource):
 
     @abstractmethod
     def parsed(self, path: Path, content: bytes, skipped: int) -> JsonDocument:
-        """Split the bytes of a file into rows. `skipped` bytes before them were not read. Raises SourceFailed."""
+        """Split `content`, the bytes of a file, into rows. Raises SourceFailed.
+
+        `skipped` is the number of bytes at the beginning of the file that were not read.
+        """
 
     @property
     def place(self) -> str:
@@ -92,8 +98,8 @@ class FileSource(DeclaredSource):
     async def version_of(self, concept: Concept) -> str:
         """Return the version of the file for a concept, computed from the file's metadata.
 
-        If the file was changed within the last moments, every call returns another version: it could be changed again
-        with the same modification time.
+        If the file was changed a moment ago, each call returns a different version, because the file may change again
+        without a new modification time.
         """
         return await self.blocking(lambda: self._version_of(concept))
 
@@ -120,7 +126,10 @@ class FileSource(DeclaredSource):
         return self.map_document(document, concept, wanted, now=now, at=min(changed_at, now), where=f"{path}#")
 
     def _file(self, concept: Concept) -> Path:
-        """Return the file for a concept. Raises SourceFailed if a part of the concept could lead to another folder."""
+        """Return the path of the file for a concept.
+
+        Raises SourceFailed if an inserted part of the concept could lead to another folder, or is too long.
+        """
         if self._only is not None:
             return self._only
         for name in self._path.names:
@@ -133,7 +142,10 @@ class FileSource(DeclaredSource):
         return Path(self._path.of(concept))
 
     def _read(self, path: Path) -> tuple[_Version, JsonDocument] | None:
-        """Return the rows of a file, parsed or from the cache; None if a concept has no file. Raises SourceFailed."""
+        """Return the version of a file and its rows, parsed now or taken from the cache; None if a concept has no file.
+
+        Raises SourceFailed if the file cannot be read, or if the only file of the source is missing.
+        """
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block otherwise
         except FileNotFoundError as error:

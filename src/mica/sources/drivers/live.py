@@ -56,7 +56,10 @@ class LiveSource(DeclaredSource):
 
     @abstractmethod
     async def asking(self, concept: Concept) -> Callable[[], object]:
-        """Return a function that returns the object to read. Errors it raises come from the application's code."""
+        """Return a function that returns the object to read.
+
+        An error that the function raises comes from the application's code.
+        """
 
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
         try:
@@ -81,7 +84,7 @@ class LiveSource(DeclaredSource):
             raise SourceFailed(self.name, f"{self.place} raised {type(error).__name__}: {error}") from error
 
     def _read_unless_async(self, answer: object, concept: Concept, now: datetime) -> object:
-        """Return the fragments made from `answer`. An awaitable or async iterator is returned as it is."""
+        """Return the fragments made from `answer`. If it is an awaitable or an async iterator, return it unchanged."""
         if inspect.isawaitable(answer) or isinstance(answer, AsyncIterator):
             return answer
         looks = 1 if isinstance(answer, Iterator) else LOOKS_MAX  # an iterator can be read only once
@@ -193,11 +196,11 @@ def _is_async(function: object) -> bool:
 
 
 def _rows(answer: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[SourceRecord | Fragment]:
-    """Yield the rows of an object that was registered or that a function returned.
+    """Yield the rows of an object: one that a program registered, or one that a function returned.
 
-    An iterable has a row for each of its entries. A mapping or other object is a single row if it has a `key` or
-    `text`, or if the settings map its columns (`is_row`). Otherwise each of its entries is a row, with the name of the
-    entry as key.
+    Each entry of an iterable is a row. A mapping or other object is a single row if it has a `key` or `text`, or if
+    `is_row` is set, which means that the settings map its columns. Otherwise each of its entries is a row, and the name
+    of the entry is the key of the row.
     """
     if answer is None:
         return
@@ -228,7 +231,10 @@ def _attributes(thing: object) -> Mapping[str, object]:
 
 
 def _retry_changed(look: Callable[[], R], *, looks: int) -> R:
-    """Return the result of `look`. It is called up to `looks` times while it raises RuntimeError (a changed object)."""
+    """Return the result of `look`. If it raises RuntimeError because the object changed, call it again.
+
+    It is called at most `looks` times.
+    """
     for _ in range(looks - 1):
         try:
             return look()

@@ -1,4 +1,4 @@
-"""MCP servers as sources: for each question, a resource is read or a tool is called, through the official SDK."""
+"""MCP servers as sources. For each question, a resource is read or a tool is called, through the official SDK."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAGES_MAX = 20  # pages read of a server's list of tools
 
 
 class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
-    """The settings of a source that uses an MCP server, which mica starts (`command`) or connects to (`url`)."""
+    """The settings of a source that uses an MCP server. mica starts it (`command`) or connects to it (`url`)."""
 
     command: (
         Annotated[tuple[str, ...], About(min_length=1, description='a program and its words, as in ["mica", "mcp"]')]
@@ -71,9 +71,9 @@ class McpSource(DeclaredSource):
     table: McpTable
 
     def __init__(self, name: str, table: McpTable, around: Around) -> None:
-        """Raises ValueError if the table does not name exactly one server and one resource or tool.
+        """Raises ValueError if the table does not name exactly one server, and exactly one resource or tool.
 
-        Raises it also if `url` contains a user or password.
+        ValueError is also raised if `url` contains a user or password.
         """
         super().__init__(name, table, around)
         if (table.command is None) == (table.url is None):
@@ -117,7 +117,10 @@ class McpSource(DeclaredSource):
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _fetch(self, concept: Concept) -> str:
-        """Return the server's answer as text. If the session was lost, opens another once. Raises SourceFailed."""
+        """Return the server's answer as text. If the session was lost, try once more with a new one.
+
+        Raises SourceFailed.
+        """
         is_new = self._session is None
         while True:
             session = await self._opened()
@@ -155,7 +158,10 @@ class McpSource(DeclaredSource):
         return text
 
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
-        """Return the structured content as JSON, or else the texts. Raises SourceFailed if the answer is too long."""
+        """Return the structured content as JSON, or the texts if there is none.
+
+        Raises SourceFailed if that is too long.
+        """
         if isinstance(structured, dict) and list(structured) == ["result"]:
             structured = structured["result"]  # the SDK wraps a result that is not an object
         text = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
@@ -170,9 +176,10 @@ class McpSource(DeclaredSource):
     # -- The session ----------------------------------------------------------------------------------------------
 
     async def _opened(self) -> McpConnection:
-        """Return the session; a new one may still be opening.
+        """Return the current session, or a new one that may still be opening.
 
-        If the caller is cancelled, opening continues in the background, so that the next question can use the session.
+        If the caller is cancelled, the session continues to open in the background, so that the next question can use
+        it.
         """
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
@@ -221,7 +228,7 @@ class McpSource(DeclaredSource):
         return client
 
     async def _check_tool(self, client: Client, name: str) -> None:
-        """Raise SourceFailed if there is no such tool, or if it is declared as not read-only."""
+        """Raise SourceFailed if there is no tool of this name, or if the server declares it as not read-only."""
         offered: dict[str, Tool] = {}
         cursor: str | None = None
         for _ in range(PAGES_MAX):
@@ -284,7 +291,10 @@ class _SessionEnded(Exception):
 
 
 def _parse_argument(value: object) -> object:
-    """Replace all texts in an argument of a tool by templates. Raises ValueError for an invalid template."""
+    """Return an argument of a tool in which each text is replaced by its template.
+
+    Raises ValueError for an invalid one.
+    """
     if isinstance(value, str):
         return QueryTemplate(value)
     if isinstance(value, Mapping):
@@ -308,7 +318,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
-    """Return a description of an error without its text, which may contain headers and variables."""
+    """Return a description of an error. The error's text is left out, because it may contain headers and variables."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return "there is no program of this name, or it may not be run"
     return type(error).__name__

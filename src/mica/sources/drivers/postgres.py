@@ -1,4 +1,4 @@
-"""PostgreSQL databases as sources: one query in a read-only transaction, from a small pool that reconnects."""
+"""PostgreSQL databases as sources. A query runs in a read-only transaction, on a connection of a small pool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
 
 
 class PostgresPool:
-    """The connection pool of one address. All sources with this address share it, and the last one closes it."""
+    """The connection pool for one address. All sources with this address share it. The last one closes it."""
 
     def __init__(self, dsn: Secret) -> None:
         self._dsn = dsn
@@ -70,7 +70,7 @@ class PostgresPool:
     async def connection(self) -> Connection:
         """Return a connection from the pool.
 
-        If the caller is cancelled, connecting continues in the background, and the next caller gets the connection.
+        If the caller is cancelled, the connection is still opened in the background, and the next caller gets it.
         """
         pool = await self._opened()
         if pool.get_idle_size():
@@ -112,7 +112,7 @@ class PostgresPool:
             self._in_the_background(self._released(acquiring.result()))
 
     def leave_behind(self, connection: Connection) -> None:
-        """Return a connection to the pool in the background, once its query has ended on the server."""
+        """Return a connection to the pool in the background, as soon as its query has ended on the server."""
         self._in_the_background(self._release(connection))
 
     def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
@@ -143,9 +143,9 @@ class PostgresPool:
                 await self._pool.release(connection, timeout=END_S)
 
     async def _end(self, process: int) -> None:
-        """Terminate the server process that still runs a query after it was cancelled.
+        """Terminate the server process `process`, which still runs a query although the query was cancelled.
 
-        This happens if the cancel arrives before the query begins, or if a function in the query ignores it.
+        A query continues if the cancel arrives before it begins, or if one of its functions ignores the cancel.
         """
         import asyncpg
 
@@ -184,7 +184,7 @@ class PostgresPool:
 
 
 async def _nothing_to_reset(_: object) -> None:
-    """Skip asyncpg's reset query: the transaction was rolled back and its locks were released."""
+    """Do nothing in place of asyncpg's reset query. The transaction was rolled back, which released its locks."""
 
 
 class PostgresSource(DeclaredSource):
@@ -196,7 +196,10 @@ class PostgresSource(DeclaredSource):
     table: PostgresTable
 
     def __init__(self, name: str, table: PostgresTable, around: Around, *, server: PostgresPool | None) -> None:
-        """`server` is None if the variable with its address is not set. Every question then fails with this reason."""
+        """`server` is None if the environment variable with its address is not set.
+
+        Every question then fails and says so.
+        """
         super().__init__(name, table, around)
         self._server = server
         self._parameters = parse_parameters(table.parameters)
@@ -223,7 +226,10 @@ class PostgresSource(DeclaredSource):
         return MappedRows(mapped.fragments, mapped.missing + missing)
 
     async def _fetch(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """Return the first rows, and why further rows were left out. Raises SourceFailed, or TimeoutError."""
+        """Return a pair: the first rows, and messages that say why further rows were left out.
+
+        Raises SourceFailed, or TimeoutError.
+        """
         if self._is_closed:
             raise SourceFailed(self.name, "it is closed; open the memory again")
         server = self._server
@@ -310,7 +316,10 @@ class PostgresSource(DeclaredSource):
             server.leave_behind(connection)
 
     async def _prepared(self, connection: Connection, query: str) -> list[str]:
-        """Return the parameter types of a query. If they have changed, all connections will prepare it again."""
+        """Prepare a query and return the types of its parameters.
+
+        If the types have changed since the last time, all connections will prepare the query again.
+        """
         statement = await connection.prepare(query, name="")
         kinds = [each.name for each in statement.get_parameters()]
         if self._kinds.get(query, kinds) != kinds:
@@ -319,7 +328,10 @@ class PostgresSource(DeclaredSource):
         return kinds
 
     def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
-        """Convert texts to the types of the query's parameters. Raises SourceFailed if a text does not fit."""
+        """Convert the texts in `bound` to the types in `wanted`, those of the query's parameters.
+
+        Raises SourceFailed if a text does not fit its type.
+        """
         if self.table.parameters is None and not wanted:
             return []
         if len(wanted) != len(bound):
@@ -340,7 +352,10 @@ class PostgresSource(DeclaredSource):
         return values
 
     def _describe(self, error: BaseException) -> str:
-        """Return the reason of a PostgreSQL error with a remedy. It shows only host and database of the address."""
+        """Return the reason of a PostgreSQL error, with a remedy.
+
+        Of the address it shows only the host and the database.
+        """
         import asyncpg
 
         message = str(error).partition("\n")[0] or type(error).__name__

@@ -31,7 +31,7 @@ _SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a placeholder that 
 
 
 class MissingColumn:
-    """The type of `NOTHING`, the value of a column that a row does not have."""
+    """The type of `NOTHING`, which stands for the value of a column that a row does not have."""
 
 
 NOTHING = MissingColumn()
@@ -43,7 +43,10 @@ class Unusable(ValueError):
 
 
 class Template:
-    """A text with placeholders in braces. If it is a single placeholder, the value keeps its type when it is filled."""
+    """A text with placeholders in braces, to be filled with values of a row.
+
+    If the whole text is one placeholder, the result is the value itself, with its type; otherwise the result is a text.
+    """
 
     def __init__(self, text: str) -> None:
         """Raises ValueError for unbalanced braces."""
@@ -78,7 +81,7 @@ class Template:
         return tuple(name for is_place, name in self._parts if is_place)
 
     def filled(self, row: SourceRecord) -> object:
-        """Return the template with its placeholders filled from a row; NOTHING if the row does not have a column."""
+        """Return the template filled with values of a row; NOTHING if the row does not have one of the columns."""
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         texts = []
@@ -91,7 +94,7 @@ class Template:
 
 
 class SourceRecord(NamedTuple):
-    """One row of a source, with everything that placeholders of a template can refer to."""
+    """One row of a source, with everything that the placeholders of a template can refer to."""
 
     columns: object  # a mapping, or an object with attributes
     concept: Concept
@@ -100,10 +103,10 @@ class SourceRecord(NamedTuple):
     root: object = None  # the document that `$ref` points into
 
     def look(self, path: str) -> object:
-        """Return the value of a placeholder; NOTHING if the row does not have it.
+        """Return the value of the placeholder `path`; NOTHING if the row does not have it.
 
-        `path` is `concept`, `concept.id` (or another part), `@name`, a column, or a path into a column
-        (`state.fatigue`, `tags.0`).
+        `path` is one of: `concept`; a part of it, such as `concept.id`; `@name`; the name of a column; a path into a
+        column, such as `state.fatigue` or `tags.0`.
         """
         if path == "concept":
             return str(self.concept)
@@ -121,9 +124,9 @@ class SourceRecord(NamedTuple):
         return here
 
     def _resolve(self, value: object) -> object:
-        """Return the value that a `$ref` points to in the same document. Other values are returned as they are.
+        """Return the value that a `$ref` refers to in the same document. Any other value is returned as it is.
 
-        Raises Unusable if references form a circle or point to another document.
+        Raises Unusable if references form a circle or refer to another document.
         """
         if type(value) in _PLAIN or (type(value) is dict and "$ref" not in value):
             return value  # nearly always; testing for a Mapping is slow
@@ -155,7 +158,7 @@ Moment = Annotated[str, msgspec.Meta(description='a column with a time, as in "{
 
 
 class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The templates for the fields of a fragment. By default, a field is the column of the same name."""
+    """A template for each field of a fragment. Without one, a field is filled from the column of the same name."""
 
     key: Templated = "{key}"
     text: Templated = "{text}"
@@ -174,7 +177,7 @@ class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class MappedRows(NamedTuple):
-    """The fragments made from rows, and messages about rows that could not be used or were left out."""
+    """The fragments made from rows, and `missing`: messages about rows that could not be used or were left out."""
 
     fragments: tuple[Fragment, ...]
     missing: tuple[str, ...]
@@ -195,9 +198,9 @@ class RowMapping:
     def fragments(
         self, rows: Iterable[SourceRecord], *, now: datetime, at: datetime | None = None, where: str = ""
     ) -> MappedRows:
-        """Return the fragments made from rows, in order. Rows that cannot be used are reported in `missing`.
+        """Return the fragments made from rows, in order. `missing` of the result reports the rows that cannot be used.
 
-        A row without a time gets the time `at`, or else `now`. `where` is put before each locator.
+        A row without a time gets the time `at`, or `now` if `at` is None. `where` is put before each locator.
         """
         mapped: list[Fragment] = []
         unusable: list[str] = []
@@ -238,10 +241,10 @@ class RowMapping:
         )
 
     def _filled(self, name: str, row: SourceRecord) -> object:
-        """Return the value of the field `name` for a row.
+        """Return the value of the fragment's field `name` for a row.
 
-        If the row does not have the column: returns NOTHING for a default template, and raises Unusable for a template
-        that the settings give.
+        If the row does not have the column, the result depends on the template. For one that the settings give,
+        Unusable is raised. For a default one, NOTHING is returned.
         """
         columns = row.columns
         if (column := self._columns.get(name)) is not None and type(columns) is dict:
@@ -322,7 +325,10 @@ def as_text(value: object) -> str:
 
 
 def as_value(value: object) -> Value:
-    """Convert a value to one that can be compared. Raises Unusable for a number that is infinite, NaN or too long."""
+    """Convert a value to one that can be compared.
+
+    Raises Unusable for a number that is infinite, not a number (NaN) or too long.
+    """
     if type(value) is str:
         return _cut(as_text(value), TEXT_CHARACTERS_MAX)
     if value is NOTHING or value is None or isinstance(value, bool):
@@ -343,7 +349,10 @@ def as_value(value: object) -> Value:
 
 
 def as_time(value: object, name: str) -> datetime:
-    """Convert a value to a time in UTC; a time without a zone is taken as UTC. Raises Unusable if it is not a time."""
+    """Convert a value to a time in UTC. A time without a zone counts as UTC.
+
+    Raises Unusable if the value is not a time.
+    """
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())

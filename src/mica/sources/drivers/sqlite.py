@@ -37,7 +37,10 @@ DEFAULT_PARAMETERS = ("{id}",)
 
 
 def parse_parameters(parameters: tuple[str, ...] | None) -> list[QueryTemplate]:
-    """Parse the templates of a query's parameters; by default `$1` is the id of the concept. Raises ValueError."""
+    """Parse the templates of a query's parameters. Without `parameters`, `$1` is the id of the concept.
+
+    Raises ValueError for an invalid template.
+    """
     return [QueryTemplate(text) for text in (DEFAULT_PARAMETERS if parameters is None else parameters)]
 
 
@@ -109,7 +112,10 @@ class SqliteSource(DeclaredSource):
 
     @contextmanager
     def _cursor(self, is_over: Callable[[], bool]) -> Iterator[apsw.Cursor]:
-        """Yield a cursor of a connection that no other call uses. Its query is aborted once `is_over` returns True."""
+        """Yield a cursor of a connection that no other call uses.
+
+        When `is_over` returns True, a running query is aborted.
+        """
         key, connection = self._connection()
         connection.set_progress_handler(is_over, STEPS)
         cursor = connection.cursor()
@@ -124,7 +130,10 @@ class SqliteSource(DeclaredSource):
                 self._idle.append((key, connection))
 
     def _connection(self) -> tuple[tuple[int, int], apsw.Connection]:
-        """Return a connection to the file, and the device and inode by which a replaced file is recognized."""
+        """Return a pair: the device and inode of the file, and a connection to it.
+
+        If the file is replaced later, its device and inode differ from these.
+        """
         try:
             found = self._path.stat()
         except OSError as error:
@@ -203,7 +212,7 @@ class SqliteSource(DeclaredSource):
 
 
 def _only_reading(operation: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:
-    """Authorizer for SQLite: allow it to read tables and call functions, and nothing else."""
+    """An authorizer for SQLite. It allows a query to read tables and call functions, and nothing else."""
     is_allowed = (
         operation in READING
         or (operation == apsw.SQLITE_FUNCTION and second != "load_extension")

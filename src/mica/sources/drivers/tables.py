@@ -70,7 +70,7 @@ class SourceTable(
 
 
 class Around(NamedTuple):
-    """What all declared sources of a memory use: threads, the base folder of paths, and environment variables."""
+    """What all declared sources of a memory share: the threads, the base folder of paths, and environment variables."""
 
     pool: Pool
     folder: Path  # relative paths are resolved against it
@@ -89,9 +89,10 @@ class SourceQueryPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredSource(ABC):
-    """A source declared by a settings table: runs a query under a time limit and converts its rows to fragments.
+    """A source that a table of the settings declares.
 
-    If rows are left out, the answer is a `Partial` with the reason.
+    It runs a query under a time limit and makes fragments of its rows. If rows are left out, the answer is a `Partial`,
+    which says why.
     """
 
     driver: ClassVar[str]
@@ -152,7 +153,10 @@ class DeclaredSource(ABC):
         return Partial(mapped.fragments, missing=missing)
 
     def cut(self, what: str) -> str:
-        """Return the message that rows beyond `fragments_max` were left out. `what` is the plural noun in it."""
+        """Return the message that only the first `fragments_max` rows are used.
+
+        `what` is the plural noun that the message uses for the rows, such as "rows".
+        """
         return (
             f"only the first {self.declared.fragments_max} {what} are used; ask for fewer, "
             f"or raise fragments_max of [sources.{self.name}]"
@@ -168,7 +172,7 @@ class DeclaredSource(ABC):
         at: datetime | None = None,
         where: str = "",
     ) -> MappedRows:
-        """Convert the rows of a document whose columns have the `wanted` values to fragments."""
+        """Return the fragments made from the rows of a document whose columns have the values in `wanted`."""
         rows = document.rows(concept, wanted)
         most = self.declared.fragments_max
         mapped = self.mapping.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
@@ -177,7 +181,7 @@ class DeclaredSource(ABC):
 
     @property
     def hint(self) -> str:
-        """A question to show when the source does not answer in time: a possible cause."""
+        """A possible cause to name, as a question, when the source does not answer in time."""
         return "is it busy, or away?"
 
     @property
@@ -187,7 +191,7 @@ class DeclaredSource(ABC):
 
     @abstractmethod
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
-        """Return the fragments about a concept. Raises SourceFailed, or TimeoutError if it takes too long."""
+        """Return the fragments about a concept. Raises SourceFailed, or TimeoutError if the query takes too long."""
 
     @abstractmethod
     def explain(self, concept: Concept) -> SourceQueryPreview:
@@ -195,7 +199,7 @@ class DeclaredSource(ABC):
 
     @abstractmethod
     async def check(self) -> str:
-        """Return a sentence about the source if it answers. Raises SourceFailed if it does not."""
+        """Return a sentence about the source, which proves that it answers. Raises SourceFailed if it does not."""
 
     async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
         """Open the connections that stay open between questions. Raises SourceFailed."""
@@ -205,7 +209,7 @@ class DeclaredSource(ABC):
         """Release connections, threads and processes. Closing twice is allowed."""
 
     def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
-        """Build the result of `explain` from a query text and its parameters."""
+        """Return the result of `explain`, made from the text of a query and its parameters."""
         return SourceQueryPreview(
             source=self.name,
             driver=self.driver,
@@ -241,7 +245,10 @@ class QueryTemplate:
         return self._template.names
 
     def of(self, concept: Concept, *, quoted: Callable[[str], str] = str) -> str:
-        """Return the text for one concept. `quoted` is applied to each part that is inserted."""
+        """Return the text for one concept.
+
+        Each part of the concept is passed through `quoted` before it is inserted.
+        """
         if self._template.column is not None and quoted is str:  # nearly always a single part
             return as_text(getattr(concept, self._template.column))
         parts = {name: quoted(part) for name, part in parts_of(concept).items()}
@@ -249,12 +256,15 @@ class QueryTemplate:
 
 
 def parts_of(concept: Concept) -> dict[str, str]:
-    """Return the value of each placeholder for a concept."""
+    """Return a mapping from each placeholder to its value for a concept."""
     return {"domain": concept.domain, "type": concept.type, "id": concept.id, "concept": str(concept)}
 
 
 class Where:
-    """Conditions on rows: columns that must equal a part of the concept. They are not part of the query."""
+    """Conditions on rows: columns that must equal a part of the concept.
+
+    Rows are filtered after the query, not by it.
+    """
 
     def __init__(self, conditions: dict[str, str]) -> None:
         self._conditions = {column: QueryTemplate(text) for column, text in conditions.items()}
