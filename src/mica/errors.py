@@ -10,7 +10,7 @@ MicaError
 ├── UnknownSpace            the space does not exist, and the caller did not allow creating it
 ├── UnknownTrail            no trail has this name or key
 ├── DuplicateEvent          an event with this id and other content exists
-├── ClaimLost               the lease on a job expired, or the job is already finished
+├── ClaimLost               another process claimed the job, or it is already finished
 ├── Backlogged              too many events wait for the store, so a new one is rejected
 ├── SourceFailed            a source cannot answer
 ├── ModelError              a call of a language model failed
@@ -20,7 +20,7 @@ MicaError
 │   ├── PromptTooLong       the request does not fit into the model's context window
 │   ├── StreamBroken        a streamed answer stopped half-way; the error has its beginning
 │   ├── InvalidAnswer       the answer does not have the requested form
-│   └── BudgetExceeded      the call could cost more than a budget allows
+│   └── BudgetExceeded      not called, because the cost could exceed a budget
 └── StoreError              an operation of the store failed
     ├── StoreUnavailable    read-only, gone or closed
     │   └── StoreBusy       another process is writing; a retry may succeed
@@ -99,7 +99,7 @@ class DuplicateEvent(MicaError):
 
 
 class ClaimLost(MicaError):
-    """A process no longer holds a job that it claimed: its lease expired, or the job is already finished."""
+    """A process no longer holds a job: another process claimed it after the lease expired, or it is finished."""
 
     def __init__(self, kind: str, about: str, owner: str) -> None:
         work = f"{kind} {about!r}" if about else kind
@@ -114,7 +114,10 @@ class Backlogged(MicaError):
 
 
 class SourceFailed(MicaError):
-    """A source cannot answer. If several sources are asked, it is listed as missing and the others are used."""
+    """A source cannot answer.
+
+    If several sources were asked, this error is not raised. Their answer lists the failed source as missing instead.
+    """
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(f"source {source!r}: {reason}")
@@ -137,7 +140,7 @@ class NoModel(ModelError):
 
 
 class ModelUnavailable(ModelError):
-    """A model is unreachable, too slow or too busy. `was_called` is False if no call was tried."""
+    """A model is unreachable, too slow or too busy. `was_called` is False if no request was sent to it."""
 
     def __init__(
         self, message: str, *, model: str, retry_after_s: float | None = None, was_called: bool = True
@@ -193,7 +196,10 @@ class InvalidAnswer(ModelError):
 
 
 class BudgetExceeded(ModelError):
-    """A call could cost more than a budget allows, so it was not made. `payer` is the agent that made it, if known."""
+    """A model was not called, because the call could cost more than a budget allows.
+
+    `payer` is the name of the agent for which the model should have been called; None if there was none.
+    """
 
     def __init__(self, message: str, *, payer: str | None) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""`mica-hook CLIENT EVENT`, the program that coding agents run at their events. It imports nothing of mica.
+"""`mica-hook CLIENT EVENT`, the program that coding agents (clients) run at events such as a prompt or a tool call.
 
-It appends each event to a file, the spool. A later mica process (an ingest) stores the spooled events and prepares what
-the next hooks print: a brief at the start of a session, and suggested files at a prompt. The program always exits 0. If
-it fails, it prints nothing and writes the reason to `failures.jsonl`.
+It imports nothing of mica. It appends each event to a file, the spool. A later mica process (an ingest) stores the
+spooled events and prepares what the next hooks print: a brief at the start of a session, and suggested files at a
+prompt. The program always exits 0. If it fails, it prints nothing and writes the reason to `failures.jsonl`.
 
 Agents wait for this program, so it takes little longer than starting Python. Importing `os`, `json` and `signal` would
 double that time, so it uses their C parts `posix`, `_json` and `_signal` instead. Paths are bytes.
@@ -72,7 +72,7 @@ class _HookError(Exception):
 
 
 class HookPaths:
-    """The client, event and folders of one hook call. They are set as soon as they are known, for error messages."""
+    """What is known so far about one hook call: its client, event and folders, and how much of its payload was read."""
 
     client = event = ""
     home = directory = b""
@@ -83,7 +83,7 @@ class HookPaths:
 
 
 class _PayloadTooLong(_HookError):
-    """A payload exceeds the limit, so only its beginning was used, or nothing. The message says how long it is."""
+    """A payload is longer than the limit. Only its beginning was used; if it could not be decoded, nothing was."""
 
     def __init__(self, here: HookPaths) -> None:
         self._here = here
@@ -113,7 +113,10 @@ def main(words: list[str] | None = None) -> None:
 
 
 def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: HookPaths) -> str:
-    """Record one event. Returns the answer to print, in the client's format, or an empty string."""
+    """Record one event, and return the answer to print: a text in the client's format, empty for most events.
+
+    `words` are those of the command line. `raw` is the payload: JSON that the client wrote to standard input.
+    """
     if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
         return ""
     client, event = _parse_words(words)
@@ -184,7 +187,7 @@ def _working_directory() -> bytes:
 
 
 def _is_about(raw: bytes, directory: bytes) -> bool:
-    """Return True if the working directory in an undecoded payload is `directory`, or if the payload has none."""
+    """Return True if `directory` is the working directory in the payload `raw` (encoded JSON), or if that has none."""
     return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
 
 
@@ -192,10 +195,10 @@ def _is_about(raw: bytes, directory: bytes) -> bool:
 
 
 def _parse_words(words: list[str]) -> tuple[str, str]:
-    """Return the client and the event from command-line words such as `claude Stop` or `--client claude Stop`.
+    """Return a pair, the client and the event, from command-line words such as `claude Stop` or `--client claude Stop`.
 
     A word that is missing is returned as an empty string. The first of two words is the client, even if it is not in
-    CLIENTS, so that new clients work without a change.
+    CLIENTS, so that new clients work without a change. A single word is the client if it is in CLIENTS, else the event.
     """
     words = [word for word in words if word != "--client"]
     is_named = len(words) > 1 or (words and words[0].split("-")[0] in CLIENTS)
@@ -215,7 +218,7 @@ def _detect_client(payload: dict[str, object], environment: dict[bytes, bytes]) 
 
 
 def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
-    """Return the data folder and the `[observe]` settings. Environment variables override the file."""
+    """Return a pair: the data folder, and the `[observe]` settings. Environment variables override the file."""
     user = environment.get(b"HOME") or b"/"
     shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
     folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
@@ -355,7 +358,7 @@ def _stdin(here: HookPaths) -> bytes:
 
 
 def _drop_rest(here: HookPaths) -> None:
-    """Read the rest of a payload that was cut, so that the client does not block. Done after the event is recorded."""
+    """Read and discard the rest of a payload that was cut. Otherwise a client that still writes it would block."""
     while here.is_cut and (part := posix.read(0, 2**20)):
         here.size += len(part)
 
@@ -480,9 +483,10 @@ def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bo
 
 
 def _load_redact() -> Callable[[str], str]:
-    """Import the function `redact` from a file beside this one: an installed copy, or the module of the package.
+    """Import the function `redact` from a file in the folder of this one.
 
-    Raises _HookError if there is neither.
+    The file is `mica_redact.py` beside an installed copy of this program, and `redact.py` in the package. Raises
+    _HookError if there is neither.
     """
     folder = __file__.rpartition("/")[0]
     for place, name in ((folder, "mica_redact"), (folder, "redact")):
@@ -497,7 +501,7 @@ def _load_redact() -> Callable[[str], str]:
 
 
 def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
-    """Return the payload with secrets redacted in texts that a person typed. Names and paths are unchanged."""
+    """Return the payload with secrets redacted in its prompts, answers and messages. Other fields are unchanged."""
 
     def clean(value: object) -> object:
         if isinstance(value, str):
@@ -514,7 +518,10 @@ def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) ->
 
 
 def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """Return the text to print, in the client's format, and what to record about it. Most events have no answer."""
+    """Return a pair: the text to print, in the client's format, and what to record about it.
+
+    Both are empty for most events.
+    """
     again = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".again"
     if here.event in COMPACTS:
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
@@ -532,7 +539,10 @@ def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[
 
 
 def format_answer(client: str, event: str, text: str) -> str:
-    """Wrap a text in the format that the client expects. Codex drops an answer with an unknown key."""
+    """Wrap a text in the format that the client expects.
+
+    No key is added for all clients alike, because Codex drops an answer with a key that it does not know.
+    """
     if not text or client == "opencode":
         return text
     if client == "copilot":
@@ -556,9 +566,10 @@ def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, objec
 
 
 def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """Return the suggestion of files for a prompt, and what to record about it; both are empty without a suggestion.
+    """Return a pair: the suggestion of files for a prompt, and what to record about it.
 
-    The files are ranked by a copy of mica's ranking code (the engine), because importing mica itself takes too long.
+    Both are empty if there is no suggestion. The text alone is empty if this session gets none, for comparison. The
+    files are ranked by a copy of mica's ranking code (the engine), because importing mica itself takes too long.
     """
     made = _read_answer(here, PROMPT_ANSWER, version=2)
     prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
@@ -585,8 +596,8 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
 def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float, list[str] | None]]:
     """Return the recent prompts and tool calls of this session from the spool, because they may not be stored yet.
 
-    Each is a pair of its time and the paths it used; a prompt has None instead of paths. Every word of a command that
-    could be a path is included, because the engine ignores paths that are not in the working tree.
+    Each is a pair: its time, and the paths that the tool call used, or None for a prompt. Every word of a shell command
+    that could be a path is included, because the engine ignores paths that are not in the working tree.
     """
     path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
     steps: list[tuple[float, list[str] | None]] = []
@@ -627,7 +638,7 @@ def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
 
 
 def _tail(path: bytes, *, limit: int) -> list[bytes]:
-    """Return the lines that begin in the last `limit` bytes of a file; empty if it cannot be read."""
+    """Return the lines that begin in the last `limit` bytes of a file. An unreadable file gives an empty list."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
@@ -698,9 +709,10 @@ def _read_gate(here: HookPaths, payload: dict[str, object], session: str) -> str
 
 
 def _decode_view(line: bytes) -> list[int]:
-    """Decode a record of the lines that a Read showed; the result is empty if the record is incomplete.
+    """Return the values of one record that `_read_gate` wrote about the lines that a Read showed.
 
-    Its values are path, modification time and size of the file, first and last line shown, and lines in the file.
+    They are path, modification time and size of the file, first and last line shown, and number of lines in the file.
+    An incomplete record gives an empty list.
     """
     try:
         view = _decode(line).get("shown")
@@ -710,10 +722,11 @@ def _decode_view(line: bytes) -> list[int]:
 
 
 def is_held_out(session: str, share: object, *, kind: str) -> bool:
-    """Return True if a session gets no answer of this kind, for comparison; a `share` of sessions is chosen for that.
+    """Return True if this session gets no answer of the kind `kind`, to compare it with sessions that do.
 
-    The result depends only on the arguments. The groups of different kinds are independent, so that the effect of each
-    kind can be measured separately.
+    `share`, from 0 to 1, is the share of sessions for which the result is True. The result depends only on the
+    arguments. The groups of different kinds are independent, so that the effect of each kind can be measured
+    separately.
     """
     if not session or not isinstance(share, int | float) or share <= 0:
         return False
@@ -735,7 +748,7 @@ def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str,
 
 
 def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
-    """Append a line to the session's file in one write. If an ingest is just removing the file, write to a new one."""
+    """Append a line to the file of a session in one write, or to a new file if an ingest has just removed that one."""
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -759,7 +772,10 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
 
 def _file_name(session: str) -> bytes:
-    """Return the file name for a session: its id, or an encoded form with a checksum if the id is not a safe name."""
+    """Return the file name for a session: its id, or an encoded form with a checksum if the id is not a safe name.
+
+    The name is `unknown` for an empty id.
+    """
     if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
         return session.encode()
     if not session:
@@ -845,8 +861,9 @@ def _record(here: HookPaths, error: BaseException) -> None:
 def _start_child(here: HookPaths) -> None:
     """Start an ingest, which stores the spooled events, in the background with low priority and a time limit.
 
-    This happens when a session starts, and when a turn or session ends, unless an ingest of this space is running. An
-    ingest at an end is not started if the last one started less than CHILD_PAUSE_S seconds ago.
+    Only the start of a session and the end of a turn or session do this; at any other event, the function does nothing.
+    No ingest is started while one of the same space is running. At the end of a turn or session, none is started either
+    if the last one started less than CHILD_PAUSE_S seconds ago.
     """
     if not (here.event in STARTS or here.event in ENDS):
         return

@@ -1,7 +1,7 @@
-"""The entry point of the library: `open` returns a `Memory`, which composes the packages and contains no logic itself.
+"""The entry point of the library: `open` opens a `Memory`, which composes the packages and contains no logic itself.
 
-A package is imported, and its object created, at first use. Work that must happen around an append, a purge or a read
-is done by listeners of the `Log`, which are added here.
+A package is imported, and its object created, at first use. Work that must happen before or after an append, a purge or
+a read is done by listeners of the `Log`, which are added here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Memory:
         is_ours: Callable[[Path], bool] | None = None,
         reads_ahead: bool = True,
     ) -> None:
-        """Create the memory of an open store. `sources` are queried for every brief, in addition to mica's own."""
+        """Create the memory of an open store. Every brief queries `sources`, in addition to mica's own sources."""
         self._zone = settings.zone()  # raises for an unknown time zone
         _check_names(sources)
         self._task_sources = sources
@@ -117,7 +117,7 @@ class Memory:
 
     @property
     def here(self) -> Here:
-        """The context and the parent that an event emitted now would get."""
+        """The context and the parent that an event would get if it were emitted now."""
         return self._log.here
 
     def context(
@@ -132,12 +132,15 @@ class Memory:
         parent: Event | Ref | None = None,
         **labels: str,
     ) -> Scope:
-        """Return a `with` block, or decorator, that sets the context of events. Omitted fields are inherited."""
+        """Set the context of the events in a `with` block or, as a decorator, in a function.
+
+        Omitted fields are inherited from the current context.
+        """
         space, base = self._space, self._log.base
         return Scope(space, narrow, (space, base, parent, labels, session, agent, user, task, correlation))
 
     def received(self, fields: Mapping[str, str]) -> Scope:
-        """Return a `with` block that continues the context of a caller.
+        """Continue the context of a caller, such as another process, in a `with` block.
 
         `fields` are the caller's HTTP headers, MCP `_meta` fields or environment variables.
         """
@@ -155,8 +158,8 @@ class Memory:
         `context` is the current one. Raises InvalidEvent if the event cannot be stored, and Backlogged if too many
         events wait to be stored.
 
-        The keys of data must be strings. This is checked at once only for the first event of each name. If a later
-        event has other keys, an event `event.refused` with the reason is stored instead of it.
+        The keys of data must be strings. Only the first event of each name is checked for this at once. If a later
+        event has a key of another type, it is replaced by an event `event.refused` with the reason.
         """
         return self._journal.emit
 
@@ -214,14 +217,15 @@ class Memory:
         """Return the marks and crystals that match the query, best first.
 
         Each hit has `id`, `text`, `at`, `position`, `score` and `parts`. It is a `Hit` with its `mark` or a
-        `CrystalHit` with its `crystal`. If a crystal and its sources match, only the best of them is returned;
-        `with_sources` returns all. Superseded and retracted crystals are returned only with `with_superseded`. `level`
+        `CrystalHit` with its `crystal`. If a crystal and its sources match, only the best of them is returned; with
+        `with_sources`, all are. Superseded and retracted crystals are returned only with `with_superseded`. `level`
         restricts the results to marks ("mark") or to the crystals of one level.
 
-        The other filters are: from `since` on, before `until`, by this agent, with all of these tags. Times may be
-        phrases such as "last Tuesday". A time in the query itself raises the score of hits around it; `periods` of the
-        result shows how it was understood. A hit that mentions a file which `navigate` finds for this query gets a
-        higher score; `parts` shows by how much. Raises InvalidInput for a query that contains no word.
+        The other filters restrict the time (from `since` on, before `until`), the agent and the tags, which a mark must
+        all have. Times may be phrases such as "last Tuesday". A time in the query itself raises the score of hits
+        around it; `periods` of the result shows how that time was understood. A hit that mentions a file which
+        `navigate` finds for this query gets a higher score; `parts` shows by how much. Raises InvalidInput for a query
+        that contains no word.
         """
         from mica.search.search import SearchScope, find, parse_filters
 
@@ -266,13 +270,13 @@ class Memory:
 
         Statements of other systems about each `concept`, and about the concepts in the setting `[brief] concepts`, take
         at most 1/φ (about 62 %) of the budget. A source that fails or is late is listed in `missing` of the result; no
-        error is raised. The brief is recorded as an event, its receipt. With `is_preview`, for a brief that no agent
-        sees, nothing is recorded. `preset` is the name of a budget. `recency_weight`, from 0 to 1, says how much
-        recency counts when crystals are chosen; the rest is their relevance to the query. With `compress`, passages
-        that are too long are shortened to their most relevant sentences, and the brief says how much was cut.
+        error is raised. `preset` is the name of a budget. `recency_weight`, from 0 to 1, says how much recency counts
+        when crystals are chosen; the rest is their relevance to the query. With `compress`, passages that are too long
+        are shortened to their most relevant sentences, and the brief says how much was cut.
 
-        The brief is empty with `off`, in a space with briefs switched off, and in a session held out for comparison.
-        The receipt then says that the brief was withheld.
+        The brief is recorded as an event, its receipt. Pass `is_preview` for a brief that no agent will see: then
+        nothing is recorded. The brief is empty with `off`, in a space with briefs switched off, and in a session held
+        out for comparison. The receipt then says that the brief was withheld.
 
         With `at`, the brief is made as of that past time: from events recorded until then, and from the last answers of
         other systems that were recorded before. `deadline_s` is then ignored.
@@ -294,9 +298,9 @@ class Memory:
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
         """Return the text for the agent that continues a session: within the budget, each line with its source.
 
-        `session` is by default the session of the current `context` block, or else that of the latest event; the result
-        has its id. Crystals of the session are made first. If that fails, `errors` of the result has the reason. Raises
-        InvalidInput if there is no such session.
+        `session` is by default the session of the current `context` block or, without one, that of the latest event;
+        the result has its id. Crystals of the session are made first. If that fails, `errors` of the result has the
+        reason. Raises InvalidInput if there is no such session.
         """
         return await self.briefs.handoff(session=session, budget_tokens=budget_tokens)
 
@@ -305,21 +309,22 @@ class Memory:
     ) -> Places:
         """Return the files that a task will probably need, best first, with start lines, a probability and reasons.
 
-        Only files that are now in the working tree at `root` are returned, by default the tree of `events.directory`.
-        Files used earlier in `session` count most; by default it is the session of the current `context` block.
-        `missing` of the result lists what could not be read. In a space without earlier tasks, files are ranked only by
-        the words that the task shares with their contents and names.
+        Only files that are now in the working tree at `root` are returned. By default, this is the tree of
+        `events.directory`. Files used earlier in `session` count most. By default, this is the session of the current
+        `context` block. `missing` of the result lists what could not be read. In a space without earlier tasks, files
+        are ranked only by the words that the task shares with their contents and names.
         """
         return await self._files.navigate(task, limit=limit, session=session, root=root)
 
     async def why(self, reference: Reference) -> list[Why]:
-        """Return the evidence for a brief, a crystal or another event, given by id, position or a line of a brief.
+        """Return the evidence for an event, such as a brief or a crystal, or for one line of a brief.
 
-        Most lines of a brief end with event numbers, as in `… (#12 #14)`; each of these events is explained. Any other
-        line, or its first words (two or more), is searched in the latest recorded briefs, and the marks or crystals it
-        shows are returned. If it lists files, the last access to each file is returned. If it comes from another
-        system, the rows and files of that system are returned. Retracted and withdrawn events are shown as such, with
-        the reason. Raises UnknownEvent if an event does not exist, and InvalidInput if no line matches.
+        `reference` is the id or position of the event, or the line. Most lines of a brief end with event numbers, as in
+        `… (#12 #14)`; each of these events is explained. Any other line, or its first words (two or more), is searched
+        in the latest recorded briefs. If the line shows marks or crystals, these are returned. If it lists files, the
+        last access to each file is returned. If it comes from another system, the rows and files of that system are
+        returned. Retracted and withdrawn events are shown as such, with the reason. Raises UnknownEvent if an event
+        does not exist, and InvalidInput if no line matches.
         """
         return await self.briefs.why(reference)
 
@@ -556,7 +561,7 @@ class Memory:
 
     @property
     def _files(self) -> FileRanking:
-        """The ranking of files for a task, created on first use."""
+        """The object that ranks files for a task, created on first use."""
         if self._file_ranking is None:
             from mica.navigation.file_ranking import FileRanking
 
@@ -602,7 +607,10 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the ranking of files for the next process, if `reads_ahead` is off because this process ends soon."""
+        """Save the ranking of files for the next process.
+
+        With `reads_ahead`, for a process that stays open, do nothing.
+        """
         if not self._reads_ahead:
             await self._files.save()
 
@@ -683,7 +691,7 @@ class Memory:
 
 
 class Opening:
-    """The result of `mica.open`: `await` it, or use it as `async with`."""
+    """The result of `mica.open`. `await` it to get the open `Memory`, or use it in `async with`."""
 
     def __init__(self, opens: Callable[[], Coroutine[Any, Any, Memory]]) -> None:
         self._opens = opens
@@ -716,9 +724,9 @@ def open(
     """Open a space: a file, `postgresql://…`, `http://…` or `:memory:`; by default that of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. A missing space is
-    created; with `must_exist`, UnknownSpace is raised. `encoder` replaces the one in the settings. `is_ours` decides
-    whether files of a directory may be read; by default all may. Set `reads_ahead` to False in a process that ends
-    after one answer: then a brief prepares nothing for the next one.
+    created; with `must_exist`, UnknownSpace is raised instead. `encoder` replaces the encoder of embeddings that the
+    settings select. `is_ours` decides whether files of a directory may be read; by default all may. Set `reads_ahead`
+    to False in a process that ends after one answer: then a brief prepares nothing for the next one.
     """
 
     async def opens() -> Memory:

@@ -11,7 +11,10 @@ from functools import cached_property, lru_cache, partial
 
 
 class Pattern:
-    """The pattern of one kind of secret, compiled on first use. What its group `before` matches stays in the text."""
+    """The pattern of one kind of secret, compiled on first use.
+
+    Text that matches its group `before` is not replaced.
+    """
 
     def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
         self.kind = kind
@@ -330,7 +333,7 @@ def _replace_assigned(match: re.Match[str]) -> str:
 
 
 def _replace_phrase(match: re.Match[str]) -> str:
-    """Return the matched assignment with its quoted phrase replaced, or unchanged if the phrase is not a password."""
+    """Return an assignment with its quoted phrase replaced, or unchanged if the phrase is not a password."""
     kind = match.lastgroup or ""
     value = match[kind].rstrip("\\")
     if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(match, value):
@@ -358,7 +361,7 @@ def _is_harmless(value: str, *, at_least: int) -> bool:
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
-    """Return True if an unquoted value is no secret but an expression, a type, a number or a word of prose.
+    """Return True if an unquoted value is not a secret: an expression, a type, a number or a word of prose.
 
     `key` is the name before it, and `gap` is the text between them, such as `=`.
     """

@@ -33,7 +33,7 @@ CONCEPT = r"^\S[^:]*:[^:]+:.*\S$"  # domain:type:id
 
 
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The budget and deadline of briefs, the sessions that get none, and the concepts that all briefs include."""
+    """The budget and deadline of briefs, the share of sessions without briefs, and the concepts in every brief."""
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
@@ -44,7 +44,7 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hooks of coding agents record, in all spaces. `mica upkeep hooks` switches them for one space."""
+    """What hooks of coding agents record, in all spaces. `mica upkeep hooks` switches hooks off or on for one space."""
 
     enabled: bool = True
     prompts: bool = True  # store prompts and answers, redacted; without it turns have no text
@@ -93,7 +93,7 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long events are stored. Events that memory is based on are never removed; by default, no event is."""
+    """How long events are stored. By default, all events stay; events that memory is based on are never removed."""
 
     enabled: bool = False
     default_days: Days = 7
@@ -158,7 +158,10 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A limit on what calls of models may cost, in total or for one agent or tier. Days and months are in UTC."""
+    """A limit on the tokens or dollars of model calls in a period. Days and months are in UTC.
+
+    The calls of an agent or a tier are limited together; without both, all calls are.
+    """
 
     agent: str | None = None
     tier: Tier | None = None
@@ -274,7 +277,10 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidSettings if the time zone in `settings` does not exist, with the file or variable that set it."""
+    """Raise InvalidSettings if the time zone in `settings` does not exist.
+
+    The message names the file or variable that set it.
+    """
     try:
         settings.zone()
     except InvalidSettings as error:
@@ -300,7 +306,7 @@ def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, S
 
 
 def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping[str, str]) -> dict[str, Secret]:
-    """Return the values of the environment variables that the settings of sources refer to, by variable.
+    """Return the values of the environment variables that the settings of sources refer to, by name of the variable.
 
     The settings `env`, `dsn_env` and `headers_env` of a source contain the names of such variables.
     """
@@ -319,14 +325,20 @@ def key_variable(provider: str) -> str:
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
-    """Return `VARIABLE=value` if an environment variable set the key that `error` is about; None if the file did."""
+    """Return `VARIABLE=value` if an environment variable set the key that `error` is about; None if the file did.
+
+    `error` is the message of msgspec.
+    """
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
 def _advice(error: str) -> str:
-    """Return the end of an error message, with a suggestion of what to write instead; empty if there is none."""
+    """Return an addition to an error message that suggests what to write instead; empty if there is no suggestion.
+
+    `error` is the message of msgspec.
+    """
     kind = _kind_at(error.rpartition("`$")[2].rstrip("`") if "`$" in error else "")
     unknown = re.search(r"unknown field `([^`]*)`", error)
     if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):

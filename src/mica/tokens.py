@@ -55,8 +55,8 @@ def about(text: str) -> int:
 def estimate(text: str) -> int:
     """Return the estimated token count of a text, rounded up; 0 for an empty text.
 
-    A text never costs less than a part of it. Two texts joined by a line end cost at most 1 token more than
-    separately. The time is linear in the length of the text: a second for about 50 MB.
+    A text never costs less than a part of it. Two texts joined by a line end cost at most 1 token more than the two
+    texts separately. The time is linear in the length of the text: a second for about 50 MB.
     """
     # Runs are counted with shifts of one large integer, a byte for each character: five times faster than a regular
     # expression. "?" replaces characters beyond ASCII, so question marks are first replaced by exclamation marks.
@@ -77,12 +77,15 @@ def estimate(text: str) -> int:
 
 
 def _mask(codes: bytes, flags: bytes) -> int:
-    """Return one large integer with a byte for each character of a text: its flag (0 or 1) in the table `flags`."""
+    """Return one large integer with a byte for each character of a text.
+
+    The byte is the flag (0 or 1) that the table `flags` has for the character.
+    """
     return int.from_bytes(codes.translate(flags), "little")
 
 
 def _runs(mask: int) -> int:
-    """Count the runs of flagged characters in a mask: one for each flagged character that no flagged one follows."""
+    """Count the runs of flagged characters in a mask. A run ends at a flagged character that no flagged one follows."""
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 
@@ -95,7 +98,10 @@ def _beyond_the_seventh(letters: int) -> int:
 
 
 def _groups_of_three_digits(codes: bytes) -> int:
-    """Count the groups of one to three digits into which the numbers of a text are split."""
+    """Count the groups of digits in a text.
+
+    A number is split into groups of three digits; its last group may be shorter.
+    """
     digits = codes.translate(_DIGIT_OR_BLANK).replace(b"000", b"1").replace(b"00", b"0")
     return digits.count(b"1") + digits.count(b"0")
 

@@ -53,7 +53,7 @@ _CLASSES = _translation_table(
 
 
 def _is_prose(classes: bytes) -> bool:
-    """Return True if a text has no camel case and no digits within words. Then only blanks and signs separate words.
+    """Return True if a text has no camel case and no digits inside words, so that only blanks and signs separate words.
 
     `classes` is the text translated with the table _CLASSES.
     """

@@ -84,7 +84,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     def compose(
         self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
     ) -> Brief:
-        """Compose the brief from `fragments` and from `accounts`, which have for each concept what sources answered."""
+        """Compose the brief from `fragments` and `accounts`. An account has what sources answered about one concept."""
         return compose(
             self.query,
             [passage_of(each) for each in fragments],
@@ -95,7 +95,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def compose_nothing(self) -> Brief:
-        """Return an empty brief, for a space with briefs switched off or a session without briefs for comparison."""
+        """Return an empty brief: briefs are switched off in the space, or withheld from this session for comparison."""
         return Brief(query=self.query, text="", passages=(), tokens=0, budget_tokens=self.budget_tokens, is_off=True)
 
 
@@ -118,7 +118,10 @@ class Briefs:
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
     ) -> None:
-        """`rank_past` ranks files as it would have at a past time. `crystallize` summarizes a session in crystals."""
+        """`rank_past` ranks files as they would have been ranked at a past time.
+
+        `crystallize` summarizes a session in crystals.
+        """
         self._log = log
         self._event_log = event_log
         self._chains = chains
@@ -231,7 +234,10 @@ class Briefs:
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
-        """Merge what sources answered about each concept. Each answer is also recorded, unless this is a preview."""
+        """Merge the answers of all sources about each concept. `answers` has one entry for each concept of the request.
+
+        The merged answers are also recorded, unless the request is a preview.
+        """
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
             answer, coherent = self._sources.account_for(
@@ -265,9 +271,9 @@ class Briefs:
         return request.compose(own.fragments, accounts, missing=own.missing)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
-        """Wait until all events emitted so far are stored; return {}.
+        """Wait until all events emitted so far are stored. The result is an empty dict if that succeeds.
 
-        If the store fails or is late, return the reason instead, as an entry for the `missing` of the brief.
+        If the store fails or is late, the result has the reason, as an entry for the `missing` of the brief.
         """
         try:
             await asyncio.wait_for(self._log.stored(), timeout_s)
@@ -281,9 +287,10 @@ class Briefs:
         return {}
 
     def record(self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> EventId | None:
-        """Record what a brief shows, as an event (its receipt); returns the event's id, or None if it cannot be stored.
+        """Record what a brief shows, as an event (its receipt). Return the event's id.
 
-        The event gets the origin "recalled", so its text is never used as evidence.
+        The result is None if the event cannot be recorded. The event gets the origin "recalled", so its text is never
+        used as evidence.
         """
         try:
             data = receipt(brief, latency_ms=latency_ms, as_of=as_of)

@@ -32,15 +32,16 @@ def fit(
     day_tokens: int = 0,
     fragment_tokens: int | None = None,
 ) -> tuple[list[Passage], int]:
-    """Return the passages to show, best first, and the number of passages left out.
+    """Return a pair: the passages to show, best first, and the number of passages left out.
 
-    Passages are tried in order of their score, and one that does not fit is skipped. The best passage of each source is
-    tried earlier if it is short and scores nearly as high as the best of all, so that long passages do not displace
-    whole sources. A passage that repeats or covers a better one is dropped. The first passage of each day also costs
-    `day_tokens`, for the line with the date. Passages from other systems take at most `fragment_tokens` together.
+    The passage with the highest score is tried first, and one that does not fit is skipped. The best passage of each
+    source is tried before all others if it is short and scores nearly as high as the best of all, so that long passages
+    do not displace whole sources. A passage that repeats or covers a better one is dropped. The first passage of each
+    day also costs `day_tokens`, for the line with the date. Passages from other systems take at most `fragment_tokens`
+    together.
 
     The number counts passages that do not fit, and crystals dropped because a better passage shows part of them.
-    Repetitions are not counted.
+    Dropped repetitions are not counted.
     """
     chosen: list[Passage] = []
     claims: set[tuple[str, ...]] = set()
@@ -76,10 +77,11 @@ def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], 
 
 
 def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
-    """Move the best passage of each source to the front if it costs at most `cheap_tokens`; `passages` are best first.
+    """Move some passages to the front: the best one of each source, if it is cheap and scores nearly as high as any.
 
-    Three kinds are never moved: crystals, because they replace passages with higher scores; passages that a crystal
-    covers, because showing one excludes the crystal; and passages from other systems.
+    `passages` are best first. Cheap means at most `cheap_tokens`. Three kinds are never moved: crystals, because they
+    replace passages with higher scores; passages that a crystal covers, because showing one excludes the crystal; and
+    passages from other systems.
     """
     firsts: dict[str, Passage] = {}
     for passage in passages:

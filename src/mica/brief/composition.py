@@ -33,7 +33,7 @@ GAP = " … "  # marks omitted sentences
 
 
 class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What sources answered about one concept: the fragments as collected, and the statements merged from them."""
+    """What sources answered about one concept: the fragments as the sources gave them, and the merged statements."""
 
     concept: Concept
     collected: Collected
@@ -155,7 +155,7 @@ def describe_conflict(conflict: Conflict) -> str:
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sentences a compressed brief shows, and of how many."""
+    """The number of sentences that a compressed brief shows, and the number that its passages had."""
 
     sentences: int = 0
     of: int = 0
@@ -171,11 +171,11 @@ def compress_passages(
     budget_tokens: int,
     cost: Callable[[Passage], Passage],
 ) -> tuple[list[Passage], Coverage | None]:
-    """Shorten passages so that together they fit the budget; returns them with the number of sentences shown.
+    """Shorten passages so that together they fit the budget. Return a pair: the passages, and how much they show.
 
     If all passages fit unshortened, the second value is None. `cost` returns a passage with its token count set. A
-    sentence scores higher for each query term it contains, for rare terms, and for the score of its passage. Chosen
-    sentences keep their order; a passage without a chosen sentence is dropped.
+    sentence scores higher if it contains more terms of the query, if its terms are rare, and if its passage has a
+    higher score. The best sentences are chosen, and keep their order; a passage without a chosen sentence is dropped.
     """
     priced = [cost(each) for each in passages]
     if sum(each.tokens for each in priced) <= budget_tokens:
@@ -202,9 +202,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def _scores(passages: Sequence[Passage], pieces: Sequence[Sequence[str]], query: str) -> dict[tuple[int, int], float]:
-    """Score the sentences in `pieces`, by passage and sentence index.
+    """Return the score of each sentence, by the index of its passage and its own index in the passage.
 
-    A short sentence gets a score only if it is the only one of its passage.
+    `pieces` has the sentences of each passage. A short sentence is left out, unless it is the whole passage.
     """
     counts_of = {
         (place, number): Counter(terms(sentence))

@@ -54,7 +54,10 @@ class CrystalSource:
         ]
 
     async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
-        """Replace crystals by the marks or crystals they summarize, the latest first, while all fit `room_tokens`."""
+        """Replace crystals by what they summarize (marks or crystals), the latest crystal first.
+
+        This stops when the next replacement would no longer fit `room_tokens`.
+        """
         shown: list[Crystal | Mark] = list(cover)
         left = room_tokens - sum(map(_cost, shown))
         for _ in range(UNFOLDED_MAX):

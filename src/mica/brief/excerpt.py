@@ -1,4 +1,4 @@
-"""Excerpts: texts from mica's own log, each with a score and with the events it makes unnecessary to show."""
+"""Excerpts: texts from mica's own log, each with a score and with the events that need not be shown beside it."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class RankedFileSource:
 
 
 class TrailSource:
-    """A source of trails about a concept, whose id must be the trail's name, its kind of task or one of its files.
+    """A source that answers a concept with trails: those whose name, kind of task or file is the concept's id.
 
     It caches whether the space has any trails. If the space has neither trails nor events from which trails are
     learned, this is cached until such an event arrives. Otherwise it is cached for `LEARNED_S` seconds, because another
@@ -132,7 +132,7 @@ class TrailSource:
 
     @are_any.setter
     def are_any(self, value: bool | None) -> None:
-        """Cache the answer, or drop it with None after an event from which trails may be learned."""
+        """Cache whether this space has trails. None drops the cached answer, as after an event that may make trails."""
         self._are_any = value
         self._changes += 1
 

@@ -97,9 +97,10 @@ def compose_handoff(
 
 
 def _select_lines(facts: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
-    """Return those of the lines `offered` that are selected to fit the budget, in the same order.
+    """Return the lines of `offered` that are selected to fit the budget, in the order of `offered`.
 
-    JOINED_TOKENS are added to the cost of each line, because joined lines may cost more than the same lines separately.
+    Lines under important headings are selected first. JOINED_TOKENS are added to the cost of each line, because joined
+    lines may cost more than the same lines separately.
     """
     left = budget_tokens - bound_tokens(_document(facts, [])) - JOINED_TOKENS
     headings: set[str] = set()
@@ -165,7 +166,10 @@ def _mark_lines(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
 
 
 def _statement_lines(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
-    """Yield each statement of a crystal that cites a mark of this session, and its line in the handoff."""
+    """Yield pairs for those statements of a crystal that cite a mark of this session.
+
+    A pair is the text of the statement and its line in the handoff.
+    """
     of_session = {mark.id for mark in facts.marks}
     for statement in crystal.statements:
         if of_session.intersection(statement.sources):
@@ -265,7 +269,10 @@ async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list
 
 
 async def _recent_crystals(index: CrystalIndex, *, besides: Sequence[Crystal]) -> list[Crystal]:
-    """Return the latest crystals that no other crystal covers, without `besides` and the crystals that cover those."""
+    """Return the latest crystals that no other crystal covers.
+
+    The crystals in `besides`, and the crystals that cover one of these, are left out.
+    """
     own = [crystal.id for crystal in besides]
     known = {*own, *(await index.citing(own) if own else ())}  # and the crystals that cover them
     latest = await index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX))

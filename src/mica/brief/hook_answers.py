@@ -1,7 +1,8 @@
 """Prepares what hooks show to agents: a brief at the start of a session, and suggested files for a prompt.
 
-For prompts, it also writes a copy of the prompt engine: a small `mica` package with only the modules that answer one.
-A hook cannot import the whole package, because the import alone exceeds a hook's time limit.
+To suggest files, a hook runs the prompt engine. This module writes a copy of that engine: a small `mica` package with
+only the modules that are needed. A hook cannot import the whole package, because the import alone exceeds a hook's time
+limit.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ async def write_prompt_answer(
 
 
 def remove_answers(spools: Spools) -> None:
-    """Remove all that was prepared for hooks, because it may contain withdrawn text. It is prepared again later."""
+    """Remove all that was prepared for hooks. It is called when text was withdrawn, which hooks might show otherwise.
+
+    The next preparation writes the answers again, without that text.
+    """
     spools.write_answer(hook.SESSION_ANSWER, None)
     remove_prompt_answer(spools)
 
@@ -107,7 +111,10 @@ OLD_MAX = 3  # number of copies of other versions that are not deleted, because 
 
 
 def write_engine(home: Path) -> Path:
-    """Write the copy into the data folder `home` if it is missing, and return the folder that hooks import it from."""
+    """Write the copy of the prompt engine into the data folder `home`, if it is missing.
+
+    Return the folder from which hooks import the copy.
+    """
     names = ["words.py", "tokens.py", *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py"))]
     sources = {name: (_PACKAGE / name).read_bytes() for name in names if not name.endswith("__init__.py")}
     sources[OLD_ENTRY] = f"from {prompt.answer.__module__} import {prompt.answer.__name__}\n".encode()

@@ -29,7 +29,7 @@ def line(passage: Passage) -> str:
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
     """Return the passage with `tokens` set to an upper bound of the cost of its line.
 
-    For a text that is far longer than the budget, `tokens` is only its number of characters.
+    If the text is far longer than the budget, `tokens` is simply the number of its characters, which is quicker.
     """
     if len(passage.text) > budget_tokens * CHARACTERS_MAX:
         return msgspec.structs.replace(passage, tokens=len(passage.text))
@@ -58,9 +58,9 @@ def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str]
 def best_alone(
     passages: Sequence[Passage], *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()
 ) -> tuple[Passage | None, int | None]:
-    """Return the first passage that fits the budget if it is the only one in the brief; the second value is None.
+    """Return a pair: the first passage that fits the budget in a brief without other passages, and None.
 
-    If no passage fits, the first value is None, and the second is the budget in tokens that the cheapest one needs.
+    If no passage fits even so, the pair is None and the smallest budget, in tokens, in which one of them would fit.
     Without passages, both values are None.
     """
 

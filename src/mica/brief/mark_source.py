@@ -73,10 +73,10 @@ class SharedSearch:
         return [] if running is None else running.first_hits
 
     async def _likeness(self, question: Question, query: ParsedQuery) -> Mapping[int, float] | None:
-        """Return the similarity of each mark to the query, by position, computed with the embedding model.
+        """Return how similar the meaning of each mark is to the query, by the position of the mark.
 
-        Returns None without a model. If the model fails or is late, also returns None and notes this in
-        `question.missing`.
+        The embedding model computes this. Without a model, the result is None. If the model fails or is late, the
+        result is None, too, and `question.missing` gets the reason.
         """
         if self._vectors is None:
             return None

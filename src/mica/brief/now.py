@@ -86,8 +86,9 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 async def collect_recent(*, log: EventLog, texts: TextIndex, crystals: CrystalIndex, section: str) -> RecentWork:
     """Collect the crystals that a section is made from, and for the status section also the open marks.
 
-    The status section gets the latest session crystal and its open marks. Any other section gets crystals that end in
-    the 24 hours before the end of the latest one: day crystals, and session crystals that no other crystal covers.
+    The status section gets the latest session crystal and its open marks. For any other section, the period is the 24
+    hours before the end of the latest crystal. Of the crystals that end in this period, the section gets the day
+    crystals, and the session crystals that no other crystal covers.
     """
     if is_status(section):
         latest = await crystals.query(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))

@@ -28,7 +28,7 @@ def task_sources(
 
 
 def concept_sources(store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> list[Source]:
-    """Return the sources that answer questions about concepts; the source of teachings also answers tasks.
+    """Return the sources that answer questions about concepts. One of them, for teachings, also answers tasks.
 
     Before answering about a concept, each source awaits `stored`, so that it sees all events emitted so far.
     """

@@ -189,10 +189,10 @@ def _arm(walks: Sequence[Walk]) -> Arm:
 
 
 def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, int]:
-    """Return the share of tasks with briefs (`ours`) that did worse, and the number of kinds of tasks compared.
+    """Return a pair: the share of tasks with briefs that did worse, and the number of kinds of tasks compared.
 
-    A task did worse if its kind succeeded more often without briefs (`theirs`). Only kinds with outcomes in both groups
-    are compared; without any, the share is None.
+    `ours` are the tasks with briefs, and `theirs` those without. A task did worse if tasks of its kind succeeded more
+    often without briefs. Only kinds with outcomes in both groups are compared; without any, the share is None.
     """
     kinds: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
     for place, walks in enumerate((ours, theirs)):

@@ -53,7 +53,7 @@ def _passage(passage: Passage) -> dict[str, object]:
 
 
 async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
-    """Return the recorded briefs, and recorded answers of sources about concepts, that quote one of `events`."""
+    """Return the events that quote one of `events`: recorded briefs, and recorded answers of sources about concepts."""
     wanted = set(events)
     recorded = await log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]

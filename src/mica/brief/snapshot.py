@@ -1,8 +1,10 @@
 """Snapshots: the log of a space as it was at a past time, copied into a separate store. Not built for speed.
 
-The time of an event says when it happened. Some events are recorded later than that: imported transcripts, and marks
-with an explicit time. For others, such as the records of briefs, both times are the same. Positions follow the order of
-recording, so every event after such a record in the log was also recorded later.
+The time of an event says when it happened, and most events are recorded at once. Some are recorded later: imported
+transcripts, and marks with an explicit time. So the time alone does not show whether an event was already recorded. But
+some kinds of events, such as the records of briefs, always get their time when they are recorded. Positions follow the
+order of recording. Therefore every event with a higher position than such a record was recorded after the time of this
+record.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ OWN_CLOCK = {RECEIPT: "recalled", **dict.fromkeys(GATHERED_NAMES, "recalled"), T
 async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
     """Return a copy of the events that were recorded up to the time `at`, each at its own position.
 
-    Later events have no content in the copy. An event that was purged meanwhile is a tombstone.
+    Later events have no content in the copy. An event that has been purged since `at` is a tombstone.
     """
     past = EphemeralStore()
     position = 0
@@ -51,9 +53,10 @@ async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
 
 
 async def recorded_until(log: EventLog, at: datetime) -> int | None:
-    """Return the position of the last event recorded up to the time `at`; None if no event is known to be later.
+    """Return the position of the last event recorded up to the time `at`.
 
-    If a clock was wrong, the later of two candidate positions is used, so that no event is missed.
+    The result is None if no event is known to have been recorded later. If a clock was wrong, two positions are
+    possible; the higher one is returned, so that no event is missed.
     """
     events = await log.query(EventQuery(names=tuple(OWN_CLOCK), limit=None))
     records = sorted((event for event in events if event.origin == OWN_CLOCK[event.name]), key=_position)
@@ -66,9 +69,9 @@ async def recorded_until(log: EventLog, at: datetime) -> int | None:
 
 
 async def _before_chunk(log: EventLog, position: int) -> int:
-    """Return the position of the last event before a batch of imported transcript events, which ends at `position`.
+    """Return the position of the last event before a batch of imported transcript events.
 
-    A batch is stored together with the record of its import.
+    `position` is that of the last event of the batch. The batch is stored together with the record of its import.
     """
     writer: str | None = None
     while position > 0:

@@ -91,7 +91,7 @@ class ReceiptData(msgspec.Struct):
 
 
 class GatherReceipt(msgspec.Struct):
-    """The record of what sources answered about a concept. Fragments are decoded as passages of a brief are."""
+    """The record of what sources answered about a concept. Its fragments are decoded in the same way as passages."""
 
     concept: str
     fragments: tuple[ReceiptPassage, ...]
@@ -117,7 +117,7 @@ async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
 
 
 async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Why]:
-    """Return the explanations, with the reason added to each event in them that was retracted."""
+    """Return the explanations again. Each event in them that was retracted now has the reason of its retraction."""
     reasons: dict[object, str] = {}
     for each in await log.query(EventQuery(names=tuple(WITHDRAWALS), limit=None)):
         reasons.setdefault(each.data.get(WITHDRAWALS[each.name]), str(each.data.get("reason", "")))
@@ -201,7 +201,7 @@ def _is_files(passage: ReceiptPassage) -> bool:
 async def _place(
     log: ReadLog, line: PastedLine, passage: ReceiptPassage, event: Event, receipt: ReceiptData
 ) -> Literal["beginning", "continued"] | None:
-    """Return where the text of a passage has `line`: at its beginning, in a later line, or nowhere (None)."""
+    """Return where a passage contains `line`: "beginning", "continued" (in a later line), or None for nowhere."""
     if passage.origins:
         return "beginning" if _begins(passage, event, line) else None
     if _is_files(passage):

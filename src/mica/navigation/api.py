@@ -1,7 +1,7 @@
 """The public class behind `memory.trails`: learned trails, the walks they are learned from, and reports.
 
-A walk is a prompt with the files that an agent opened, searched or changed for it, in order. A trail is learned from
-several similar walks. A crystallized trail has a permanent name and a version.
+A walk is a prompt with the files that an agent opened, searched or changed for it, in order. A trail is a list of files
+that is learned from one walk or from several similar walks. A crystallized trail has a permanent name and a version.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ class Trails:
         return rank_trails(trails)[:limit]
 
     async def known(self) -> ListOfTrails:
-        """Return every trail, including archived ones, highest score first, for a caller that must not wait.
+        """Return every trail, archived ones included, highest score first. This is fast even if the log is long.
 
-        Trails are updated from new events first, but only if that is quick. For a long log that was never learned from,
-        the result is empty until the daily evolution or another method has learned from it.
+        If the log is short, trails are first learned from new events. From a long log, only other methods and the daily
+        evolution learn; if none of them has run yet, the result is empty.
         """
         await self._library.refresh(even_if_slow=False)
         return rank_trails(await self._library.trails())
@@ -176,8 +176,8 @@ class Trails:
     ) -> Choices:
         """Return up to `limit` trails that match a task, the most certain match first; empty if none matches.
 
-        Only trails that may be suggested without a request are considered: those in the state "crystallized" or "hot",
-        that is, often used with success. `paths` are the files that the task mentions or has touched, in order.
+        Only trails that may be offered without a request are considered: those in the state "crystallized" and those in
+        the state "hot". `paths` are the files that the task mentions or has touched, in order.
         """
         await self._library.refresh()
         offered = [trail for trail in await self._library.trails() if trail.is_offered]
@@ -251,7 +251,7 @@ class Trails:
     async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
         """Give a trail a permanent name, or make its next version. Return the changed trail.
 
-        Unlike an automatic name, this is possible however seldom or unsuccessfully the trail was used.
+        A trail gets a name automatically only if it was used often and with success. This method requires neither.
 
         Raises UnknownTrail, and InvalidInput if the name is invalid or taken.
         """
@@ -388,11 +388,11 @@ class Trails:
         session: str | None = None,
         agent: str | None = None,
     ) -> str | None:
-        """Record a walk, as `record` does, and return the key of its trail.
+        """Record a walk, as `record` does, and return the key of the trail with exactly the files of this walk.
 
-        The result is None for fewer than two project files, because they make no trail. When trails are next learned,
-        the walk counts as a use of a known trail or becomes a new trail. With `workflow`, the shape (kind of task) of
-        that trail is `adw_<workflow>`.
+        The result is None for fewer than two project files, because they make no trail. The trail may not exist yet.
+        When trails are next learned, the walk counts as a use of a trail that it fits, or becomes a new trail. With
+        `workflow`, the shape (kind of task) of that trail is `adw_<workflow>`.
         """
         listed = tuple(map(_check_step, steps))
         kind = None if workflow is None else workflow_task(workflow)
@@ -576,11 +576,11 @@ class Trails:
         )
 
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
-        """Report on the agents' work in the day or week before `until` (by default now), and in the period before it.
+        """Report on the agents' work in the day or week before `until`, and in the equally long period before that.
 
-        The report also compares tasks with an offer of files and tasks whose offer was withheld at random. That
-        comparison covers the last eight weeks, since a day has too few tasks. Raises InvalidInput for an unknown
-        period.
+        `until` is by default now. The report also compares tasks with an offer of files and tasks whose offer was
+        withheld at random. That comparison covers the last eight weeks, since a day has too few tasks. Raises
+        InvalidInput for an unknown period.
         """
         if period not in LENGTHS:
             raise InvalidInput(f"there is no period {period!r}; use one of {', '.join(LENGTHS)}")

@@ -48,8 +48,8 @@ TEXT_CHARACTERS_MAX = 20_000  # of a search result that are searched for file na
 class LogKnowledge(NamedTuple):
     """The task history and the walks that were read from the log at the time `at`.
 
-    `position` was the last position of the log then, and `generation` the number of purges so far. When one of them has
-    changed, the history is out of date.
+    `position` was the last position of the log at that time, and `generation` the number of purges until then. If
+    either number has changed since, the history is out of date.
     """
 
     position: int
@@ -104,7 +104,10 @@ class Navigator:
         return self._lock.locked()
 
     async def _exclusively(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Run `work` under the lock and return its result. `work` continues if the caller is cancelled."""
+        """Run `work` while no other work runs, and return its result.
+
+        If the caller is cancelled, `work` still runs to its end.
+        """
 
         async def locked() -> R:
             async with self._lock:
@@ -209,8 +212,8 @@ class Navigator:
     async def save(self, file: Path, *, now: datetime) -> Path | None:
         """Save the history into `file` and the tree into its index file, for hooks and other processes.
 
-        This is cheap if neither the log nor the learned weights have changed. Returns the path of the index file; None
-        if there is no data folder.
+        This is cheap if neither the log nor the learned weights have changed since the last call. Returns the path of
+        the index file; None if there is no data folder.
         """
         return await self._exclusively(partial(self._save, file, now))
 
@@ -223,7 +226,10 @@ class Navigator:
         return self._index.file
 
     async def _write(self, file: Path, knowledge: LogKnowledge, state: tuple[int, int], now: datetime) -> None:
-        """Save the history, unless something was purged since it was read. A file saved during a purge is removed."""
+        """Save the history, unless something was purged after it was read.
+
+        If something is purged while the file is written, the file is removed again.
+        """
         if knowledge.generation != await self._generation():
             return
         learned = load_learned(self._learned) or LearnedModel(model=load_prior())
@@ -254,10 +260,10 @@ def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, l
 
 
 def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, now: datetime) -> TaskHistory:
-    """Build a task history from finished walks and commits, in the order in which they ended.
+    """Build a task history from the walks and commits that have ended at the time `now`, in order of time.
 
-    A task has ended if its session has had another prompt since, or no event for half an hour. A commit that was not
-    imported from git is taken from the events of its session.
+    A walk has ended if its session has had another prompt since, or no event for half an hour. `changes` are commits
+    read from git. A commit that is only in the walks is added with the files that its session changed.
     """
     past, sessions = TaskHistory(), SessionFiles()
     walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))

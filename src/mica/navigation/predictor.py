@@ -38,7 +38,10 @@ class SessionFiles:
         self._uncommitted: dict[str | None, list[str]] = {}
 
     def begin(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
-        """Register a new walk, and return the files that its session touched before, for each earlier prompt."""
+        """Register a new walk. Return the files that its session touched before, one tuple for each earlier prompt.
+
+        Prompts without files are left out.
+        """
         if walk.session is None:
             return ()
         earlier = self._walks.setdefault(walk.session, [])
@@ -47,9 +50,9 @@ class SessionFiles:
         return found
 
     def end(self, walk: Walk) -> list[CommitFiles]:
-        """Register the end of a walk, and return its latest commit in a list, which is empty without a commit.
+        """Register the end of a walk. Return a list with its latest commit, or an empty list if it has no commit.
 
-        The commit has all files that the session changed since its previous commit.
+        The files of the commit are all files that the session has changed since its previous commit.
         """
         changed = self._uncommitted.setdefault(walk.session, [])
         changed += walk.changed

@@ -59,7 +59,10 @@ class TreeChange(msgspec.Struct, frozen=True):
 
 
 class PastTrees:
-    """Reads the files of a git repository as they were at increasing past times. Close it, or use it in `with`."""
+    """Reads the files of a git repository as they were at past times, earliest time first.
+
+    Close it, or use it in `with`.
+    """
 
     def __init__(self, root: Path) -> None:
         """Read the list of commits. Raises OSError or SubprocessError without git or history."""

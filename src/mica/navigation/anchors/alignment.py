@@ -150,9 +150,10 @@ def align(
 
 
 def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
-    """Return the lines `here` of a symbol as the place of an old range that was the whole symbol, with the share.
+    """Return `here`, the current lines of a symbol, as the place of an old range that was this whole symbol.
 
-    The order of the lines does not matter. The result is None if no line of the old range has letters or digits.
+    Its share is the part of the old lines that `here` still contains, in any order. Lines without letters and digits do
+    not count; if the old range has no other lines, the result is None.
     """
     if not was.distinctive:
         return None
@@ -162,10 +163,10 @@ def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> Aligne
 
 
 def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: range | None) -> list[Pair]:
-    """Return the pairs (old line, current line) of equal lines that occur exactly once in each version of the file.
+    """Return pairs (old line, current line) with equal text that occurs exactly once in each version of the file.
 
-    With `then` and `here`, which are the old and the current lines of a symbol, they must occur exactly once in each
-    version of the symbol instead.
+    `then` and `here` are the old and the current lines of a symbol. With them, only lines of the symbol are paired, and
+    their text must occur exactly once in each version of the symbol instead of the file.
     """
     part = range(len(now.hashes)) if here is None else here
     counts = now.counts if here is None else Counter(now.hashes[part.start : part.stop])
@@ -205,7 +206,7 @@ def _stretch(inner: range) -> int:
 
 
 def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
-    """Split pairs into groups, wherever the current file has over `stretch` additional lines between two pairs."""
+    """Split pairs into groups: a new group begins where more than `stretch` lines were inserted between two pairs."""
     runs: list[list[Pair]] = []
     for then, now in pairs:
         if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= stretch:
@@ -216,7 +217,11 @@ def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
 
 
 def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
-    """Return `inner` and those pairs of `outer` (lines around the range) that are still close to it, in line order."""
+    """Return the pairs in `inner` and the nearby pairs in `outer`, in line order.
+
+    `inner` are pairs for lines of the old range `within`, and `outer` are pairs for lines around it. A pair of `outer`
+    is dropped if its current line is no longer close to those of `inner`.
+    """
     first, last, stretch = inner[0], inner[-1], _stretch(within)
     near = [
         (then, now)
@@ -231,10 +236,10 @@ def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[P
 
 
 def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> dict[int, int]:
-    """Return the current line of every remembered line that can be found.
+    """Map every remembered line that can be found to its current line.
 
-    These are the lines in `certain`, and the lines with an equal line at an unchanged distance from a neighbour in
-    `certain`.
+    `certain` has pairs (old line, current line) that are already known. Any other line is found if its text is still at
+    the same distance from the pair before it or from the pair after it.
     """
     matched: dict[int, int] = {}
     last = -1

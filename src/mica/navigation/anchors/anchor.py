@@ -173,9 +173,10 @@ def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) ->
 
 
 def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | None:
-    """Return by how many lines the range moved: 0 if it did not, None if this check cannot find it.
+    """Return how many lines down the range has moved, 0 if it has not; None if this check cannot tell.
 
-    The check succeeds if the range is unchanged, and with it all lines above the range or all lines below it.
+    A negative number means that it has moved up. The check requires that the range is unchanged, and that either all
+    lines above it or all lines below it are unchanged, too.
     """
     shift = len(now.hashes) - anchor.total
     above = anchor.end <= len(now.hashes) and digest(now.hashes[: anchor.end]) == anchor.above
@@ -190,10 +191,11 @@ def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | N
 
 
 def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: Sequence[int]) -> bool:
-    """Return True if the range is unlikely to match by chance. Chance matches are common, as many files begin alike.
+    """Return True if it is unlikely that the range, moved by `shift` lines, matches only by chance.
 
-    The proof is either AROUND or more unchanged lines `beside` the range, or one remembered line that is unique in the
-    old and in the current file and moved by `shift`.
+    Such chance matches are common, because many files begin alike. There are two kinds of proof. Either at least AROUND
+    lines with letters or digits are in `beside`, the unchanged lines above or below the range. Or one remembered line
+    has moved by `shift`, and its text occurs exactly once in the old file and in the current file.
     """
     if sum(value != SILENT for value in beside) >= AROUND:
         return True
@@ -204,9 +206,9 @@ def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: S
 
 
 def _by_symbol(anchor: Anchor, was: RememberedLines, now: CurrentLines, named: Sequence[Symbol]) -> AlignedLines | None:
-    """Find the range in one of the current symbols `named`, which have the name of the anchor's symbol.
+    """Find the range in one of the symbols `named`: the current symbols with the name of the anchor's symbol.
 
-    The result is None if no symbol matches well, or if several match about equally well.
+    The result is None if the range fits none of them well, or several of them about equally well.
     """
     if anchor.symbol_start is None or anchor.symbol_end is None:
         return None

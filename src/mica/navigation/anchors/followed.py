@@ -1,7 +1,7 @@
 """Find the line ranges of anchors and steps in the current files of a project, and describe what has changed.
 
-A step is one recorded access to a file. It stores the numbers and a hash of the lines that were read. These lines are
-searched in the current file first. If they are not there, they are looked up in the last commit before the step, and an
+A step is one recorded access to a file. It stores the numbers and a hash of the lines that were read. The current file
+is searched for these lines first. If they are not in it, they are looked up in the last commit before the step, and an
 anchor made from that version locates them in the current file. For a step without lines or without a hash, the whole
 file is used.
 """

@@ -188,7 +188,10 @@ def _parse(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
 
 
 def _is_shallow(source: bytes) -> bool:
-    """True if brackets are nested at most NESTED_MAX deep. `;`, `{` and `}` reset the count of open `<`."""
+    """Return True if no bracket is nested more than NESTED_MAX deep, so that parsing is safe.
+
+    `<` is counted separately, because it may also mean "less than": after `;`, `{` or `}`, its count starts at 0 again.
+    """
     depth = generics = 0
     for byte in source.translate(None, delete=_NO_BRACKETS):
         if byte in _ANGLES:

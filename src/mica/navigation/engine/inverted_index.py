@@ -16,7 +16,7 @@ TERMS_MAX = 120  # of a query: a pasted log has thousands, and all but the rares
 
 
 class InvertedIndex:
-    """Maps terms to the numbered documents that contain them. Of a saved index, only the needed terms are read."""
+    """Maps terms to the numbered documents that contain them. From a saved index, only the needed terms are read."""
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
         """Make an empty index; or, with `saved`, load the index that `entries(name)` wrote to this lookup file."""

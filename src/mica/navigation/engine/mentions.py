@@ -75,7 +75,7 @@ class TreeNames:
         return self._lookup("stem", stem.lower())
 
     def within(self, folder: str) -> list[str]:
-        """Return the files below a folder. `folder` may be the last part of its path, without the parent folders."""
+        """Return the files below a folder. `folder` is a path, or the last part of one without the parent folders."""
         folder = folder.lower().strip("/")
         if not folder:
             return []
@@ -129,9 +129,10 @@ def stem_of(path: str) -> str:
 def find_mentions(
     prompt: str, names: TreeNames, definers: Callable[[str], Collection[str]] | None = None
 ) -> FileMentions:
-    """Find the files of `names` that a prompt mentions. `definers` returns the files that define a symbol.
+    """Find the files of `names` that a prompt mentions.
 
-    If a mention fits n files, each of them gets a strength of at most 1/n.
+    `definers` returns the files that define a symbol. If a mention fits n files, each of them gets a strength of at
+    most 1/n.
     """
     prompt = prompt[:PROMPT_CHARACTERS_MAX]
     paths: dict[str, float] = {}

@@ -124,7 +124,7 @@ def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple
 def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
     """Describe why a file was ranked, with at most three reasons, strongest first.
 
-    A reason may be that the file was used together with another file. Only the files in `among` are mentioned there.
+    One possible reason is that the file was used together with another file. That other file is always one of `among`.
     """
     reasons: list[str] = []
     if path in signals.mentions.paths or signals.mentions.names.get(path, 0.0) > SURE:
@@ -190,7 +190,8 @@ def select_offer(
 ) -> list[OfferCandidateT]:
     """Return the files of `shortlist` if offering them is worth its cost in tokens, else an empty list.
 
-    `worth` maps each kind of prompt to the number of tokens that a list saves if its best file is needed.
+    `cost_tokens` is the cost of the offer. `worth` maps each kind of prompt to the number of tokens that a list of
+    files saves if the task needs its first file.
     """
     offered = shortlist(places)
     if not offered or is_too_short(prompt):

@@ -112,9 +112,10 @@ class PromptPrediction:
 
 
 def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
-    """Return `walked`, the files of each prompt of a session, completed by the spooled steps after `last_at`.
+    """Return the files of each prompt of a session: those in `walked`, and those of spooled steps after `last_at`.
 
-    Spooled steps are accesses to files that hooks have recorded and that are not in the log yet.
+    Spooled steps are accesses to files that hooks have recorded and that are not in the log yet. `walked` is complete
+    up to the time `last_at`.
     """
     prompts = [list(each) for each in walked]
     is_next = not prompts

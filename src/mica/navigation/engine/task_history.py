@@ -69,7 +69,7 @@ class Votes(FrozenValue):
 
 
 class TaskTexts:
-    """Earlier prompts or commit subjects with their files. For a new text, the files of similar texts are scored."""
+    """Earlier prompts or commit subjects, each with its files. `vote` scores the files of texts like a new text."""
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
         """`votes` is the number of texts that `vote` uses.
@@ -199,7 +199,7 @@ class TaskHistory:
         self.latest = [commit.files, *self.latest][:LATEST_COMMITS]
 
     def rename(self, old: str, new: str) -> None:
-        """Move the texts, counts and neighbours recorded for a file to its new path."""
+        """Replace a file's old path by its new path in all texts, counts and neighbours."""
         self.tasks.rename(old, new)
         self.commits.rename(old, new)
         for decayed in (*self.touched.values(), *self.changed.values()):

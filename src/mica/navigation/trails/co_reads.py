@@ -128,9 +128,9 @@ def _closed(
 def _grow(
     mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[int]:
-    """Yield the walks of each set that has one more item than `closure`, as a bit mask.
+    """Yield each set that has one more item than the set `closure`, as a bit mask of the set's walks.
 
-    `mask` has a bit for each walk of the set `closure`. Larger sets with fewer than `runs_min` walks are omitted.
+    `mask` has a bit for each walk of `closure`. Sets with fewer than `runs_min` walks are omitted.
     """
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
@@ -177,8 +177,9 @@ def _places(mask: int) -> Iterator[int]:
 def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> list[CoReadSet]:
     """Merge each set into the first earlier set that it overlaps by more than `above`; the order is preserved.
 
-    The earlier set keeps its items and gets the walks of both. The first `named` sets are never merged into others.
-    Only sets that share one of their rarest items are compared, to save time: this finds every large overlap.
+    The earlier set keeps its items and gets the walks of both sets. The first `named` sets are never merged into
+    others. Only sets that share one of their rarest items are compared, which saves time and still finds every large
+    overlap.
     """
     listed = list(sets)
     rarity = Counter(item for each in listed for item in each.items)

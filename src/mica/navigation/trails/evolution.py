@@ -77,8 +77,8 @@ NO_CHANGES = TrailChanges()
 def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]:
     """Choose the trails to crystallize now, best first: at most CRYSTALLIZED_MAX at a time and NAMED_MAX in total.
 
-    A trail is left out if it overlaps a crystallized one: more than half of the files of the smaller trail are in both.
-    It would be a second name for the same place.
+    A trail is left out if it overlaps a crystallized trail, that is, if the two share more than half of the files of
+    the smaller one. It would be a second name for the same place.
     """
     named = [trail for trail in trails if trail.version and trail.state == "crystallized"]
     room = min(CRYSTALLIZED_MAX, NAMED_MAX - len(named))
@@ -184,7 +184,10 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove_step(step: Step, *, root: Path) -> Step:
-    """Complete a step from the current file, with a hash of its lines. Raises InvalidInput if there are none."""
+    """Return the step with the number and the hash of its lines in the current file.
+
+    Raises InvalidInput if the file or its lines do not exist.
+    """
     now = make_anchor(root, step.path, step.start_line, step.end_line)
     if isinstance(now, OmittedRange):
         raise InvalidInput(f"{step.path!r} cannot be a step: {now.reason}")
@@ -197,9 +200,9 @@ def prove_step(step: Step, *, root: Path) -> Step:
 
 
 def find_drift(trail: Trail, *, root: Path, now: datetime) -> Drift | None:
-    """Compare a trail with the working tree at `root`; None if every path and line range is still valid.
+    """Return how a trail differs from the working tree at `root`; None if every path and line range is still valid.
 
-    A step for a whole file drifts only if the file is renamed or deleted, not with each edit.
+    A step for a whole file differs only if the file was renamed or deleted, not after each edit.
     """
     steps: list[Step] = []
     reasons: list[str] = []

@@ -1,8 +1,8 @@
 """Learn trails from walks and from recorded events about trails.
 
-A set of files that several walks have in common becomes a trail, and every walk that touched all of them is a run of
-this trail. A trail that was named by a person or a rule keeps its name and steps; other sets that overlap it are merged
-into it. The result does not depend on the order of the input.
+The files that several walks have in common become a trail, and so do all files of one recent walk. Every walk that
+touched all files of a trail is a run of this trail. A trail that was named by a person or a rule keeps its name and
+steps; other sets of files that overlap it are merged into it. The result does not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
 
 
 def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
-    """Learn all trails from walks and events: named trails first, then trails with the most runs.
+    """Learn all trails from walks and events. The result has named trails first, then those with the most runs.
 
-    The result depends only on the content of the input, not on its order or the current time.
+    It depends only on the content of the input, not on its order or the current time.
     """
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
     events = sorted(records, key=lambda event: event.sort_key)
@@ -145,10 +145,11 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
 
 
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
-    """Add the recorded uses of trails to the runs.
+    """Add the recorded uses of trails to the runs. Return a pair: all runs, and all uses.
 
-    The outcome of a use completes the run of its walk. A use outside of a walk becomes a run of its own if its outcome
-    is known. Returns all runs, and for each use the trail's key, the index of its run (or None) and its time.
+    A use in a walk belongs to the walk's run, and gives the run its outcome if the run has none. A use outside of a
+    walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of the trail, the
+    index of the run (None if the use has no run), and the time.
     """
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
@@ -171,7 +172,10 @@ def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list
 def _order_and_keys(
     files: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the ordered files of a set (as named, or as in its first walk) and its keys, the main key first."""
+    """Return a pair: the files of a set in order, and the keys of its trail, the main key first.
+
+    A named trail has its files in the order that was named, any other in the order of its first walk.
+    """
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
     orders = [_ordered(files.items, run.paths) for run in walks if naming is None or _covers(files.items, run)]
@@ -323,7 +327,10 @@ def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Itera
 
 
 def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
-    """Return the steps of the latest walk that read a file matching `item`, or else of the latest that changed one."""
+    """Return the steps in which the latest walk read a file that matches `item`, a path or a pattern.
+
+    If no walk has read such a file, the steps are those in which the latest walk changed one.
+    """
     for operations in (("read",), ("edit", "create")):
         for steps in reversed(walks):
             own = [step for step in steps if step.operation in operations and matches_step(item, step.path)]

@@ -56,10 +56,10 @@ class TrailLibrary:
         self._gates = gates
 
     async def refresh(self, *, even_if_slow: bool = True) -> None:
-        """Learn trails from new events, if the log has at most FRESH_EVENTS_MAX events.
+        """Learn trails from events that are new since the last time, if the log has at most FRESH_EVENTS_MAX events.
 
-        From a longer log, trails are learned only once a day. With `even_if_slow`, they are learned here if that was
-        never done before.
+        A longer log is learned from once a day, by the evolution. With `even_if_slow`, this method also learns from a
+        longer log if no trails were ever learned from it.
         """
         await self._log.stored()
         learned, last = await self._table.learned_up_to(), await self._events.last_position()

@@ -44,9 +44,9 @@ def load_anchors(
 ) -> LoadedTrail:
     """Load the current text of the ranges of `anchors`, in this order and never over the budget.
 
-    A range that does not fit is cut after a line or omitted, and every cut is listed. `since` is a commit or a time at
-    which the anchors were valid. `lost` are further ranges, for which no anchor could be made. `drifts` has, for each
-    anchor, descriptions of the changes before the anchor was made.
+    A range that does not fit is cut after a line or omitted, and the text lists every such cut. `since` is a commit or
+    a time at which the anchors were valid. `lost` are ranges for which no anchor could be made, so they are listed as
+    omitted. `drifts` has, for each anchor, descriptions of the changes before the anchor was made.
     """
     followed = [
         _add_drift(follow(anchor, root=root, since=since), drift)
@@ -159,9 +159,10 @@ def _more(count: int) -> str:
 
 
 def _frame(opening: str, pieces: Sequence[str], left_out: Sequence[OmittedRange], budget_tokens: int) -> str:
-    """Join the whole text, with as many notes on omitted ranges as fit and the number of the other notes.
+    """Join the whole text, with notes on the ranges in `left_out`, within the budget.
 
-    Empty if even that does not fit into the budget.
+    If not all notes fit, the number of the other notes is given. The result is empty if there is nothing to show, or if
+    the text does not fit even without notes.
     """
     notes = [_note(part) for part in left_out]
     for shown_count in range(len(notes), -1, -1):

@@ -67,8 +67,8 @@ def choose(
 ) -> list[Choice]:
     """The trails that match a task, the most certain kind of match first; empty if none matches.
 
-    `paths` are the files that the task names or has touched, in order. Within one kind of match, trails are sorted by
-    score, then by their success rate, for this agent if known.
+    `paths` are the files that the task names or has touched, in order. Trails with the same kind of match are sorted by
+    score, then by success rate. With `agent`, the success rate is that of this agent, if it is known.
     """
     text = task[:TASK_CHARACTERS]
     task_terms = TaskTerms(text, set(terms(text)), set(terms(text[:HEAD_CHARACTERS])))
@@ -142,8 +142,8 @@ def measure_savings(
 ) -> Measurement | None:
     """Measure the average tokens of matching tasks with and without a trail; None if there are too few tasks.
 
-    The trail is matched as it was when it was first named, and only with later tasks. `render` returns the text of a
-    trail, whose tokens are its cost.
+    Tasks are matched against the trail as it was when it was first named, and only tasks after that time count.
+    `render` returns the text of a trail; its tokens are the cost of showing the trail.
     """
     keys = {trail.key, *trail.merged}
     named_at = min((event.at for event in records if _names(event, keys)), default=None)
@@ -192,7 +192,10 @@ def _trail_at(
     at: datetime,
     gates: TrailSettings,
 ) -> Trail | None:
-    """Learn the trail again from what was known at the time `at`; None if it cannot be learned from that."""
+    """Return the trail as it would have been learned at the time `at`, from earlier walks and events only.
+
+    None if the trail, which has one of `keys`, cannot be learned from them.
+    """
     known = learn_trails(
         [walk for walk in walks if walk.ended_at <= at], [event for event in records if event.at <= at], gates=gates
     )
@@ -200,7 +203,10 @@ def _trail_at(
 
 
 def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
-    """Map each walk in which the trail was used to the tokens of the text that was loaded."""
+    """Return how many tokens of text each walk loaded from a trail, by walk; walks that did not use it are absent.
+
+    `keys` are the keys of the trail. If a walk used the trail several times, the tokens are added up.
+    """
     loads: dict[EventId, int] = {}
     for event in records:
         if event.name == USED and event.data.get("key") in keys and event.root_id != event.id:

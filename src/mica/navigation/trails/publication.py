@@ -162,7 +162,7 @@ def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> R
 
 
 def add_published_files(purged: Purged, done: RepublishResult) -> Purged:
-    """Add the result for published files to the result of a purge.
+    """Add the result of updating published files (`done`) to the result of a purge.
 
     Files that could not be updated are listed only if the purge removed events whose words may be in commands.
     """

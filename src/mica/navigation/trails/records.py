@@ -76,7 +76,8 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
 def named_trails(events: Iterable[Event]) -> list[NamedTrail]:
     """Combine events about trails into the current named trails. The events must be in order; invalid ones are ignored.
 
-    A name is also ignored if all prompts that it was made of were retracted.
+    The name of a trail is made of words of prompts. An event that gives a name is also ignored if all these prompts
+    were retracted.
     """
     events = list(events)
     retracted = {retraction_target(event) for event in events if event.name == RETRACTED}
@@ -142,10 +143,11 @@ def renamed_files(events: Iterable[Event]) -> dict[str, str]:
 
 
 async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
-    """Find all events that contain a trail name made of words of these prompts, so that a purge can remove them too.
+    """Find all events that contain a trail name made of words of certain prompts, so that a purge can remove them.
 
-    Events that contain only the key of a trail are not included, so that the counts of its uses remain. A rename by a
-    person is included only if the trail loses all of its prompts.
+    `identifiers` are the ids of the prompts. Events that contain only the key of a trail are not included, so that the
+    counts of its uses remain. A rename by a person is included only if all prompts of the trail are among these
+    prompts.
     """
     prompt_ids = frozenset(identifiers)
     keys: set[str] = set()
