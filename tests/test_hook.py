@@ -503,7 +503,7 @@ def test_a_missing_working_directory_does_not_matter_if_the_payload_names_one(ag
 
     assert silent(agent.run("codex", "Stop", stdin=b'{"session_id": "s1"}', limit=lose_directory))
     assert len(list(agent.data.rglob("s1.jsonl"))) == 1
-    assert agent.reasons() == ["the working directory no longer exists and the payload names no other"]
+    assert agent.reasons() == ["the working directory no longer exists, and the input of the hook names no other"]
 
 
 def test_a_claude_session_belongs_to_the_project_it_was_started_in(agent: Agent) -> None:

@@ -133,7 +133,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     here.client, event = client, event or _text(payload, "hook_event_name", "k", "_event")
     directory = project or _directory(payload) or directory
     if not directory and settings.get(b"enabled") != b"false":
-        raise _HookError("the working directory no longer exists and the payload names no other")
+        raise _HookError("the working directory no longer exists, and the input of the hook names no other")
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
@@ -483,7 +483,7 @@ def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bo
 
 
 def _load_redact() -> Callable[[str], str]:
-    """Import the function `redact` from a file in the folder of this one.
+    """Import the function `redact` from a file beside this module.
 
     The file is `mica_redact.py` beside an installed copy of this program, and `redact.py` in the package. Raises
     _HookError if there is neither.

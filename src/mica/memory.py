@@ -333,8 +333,8 @@ class Memory:
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
         """Retract a mark, a crystal or a judgment; returns the id of the retraction.
 
-        The event stays in the log, but is no longer found or used. Cached answers of sources that depend on it are
-        marked as old.
+        The event stays in the log, but is no longer found or used. Cached answers of sources that depend on the event
+        are marked as old.
         """
         from mica.sources.protocol import JUDGED
 

@@ -84,14 +84,14 @@ def test_learning_runs_on_request_and_is_switched_on_and_off(run: CliRunner) -> 
     ("arguments", "code", "message"),
     [
         (["show", "nobody"], 1, "mica: no trail 'nobody'"),
-        (["create", "login"], 2, "give files, or --from"),
+        (["create", "login"], 2, "give either files or --from"),
         (["create", "Log In", "a.py"], 1, "mica: a trail cannot be called 'Log In'"),
         (["create", "login", "a.py:9-1"], 2, "has no lines from 9 to 1"),
         (["create", "login", "../a.py"], 1, "is not a path within the project"),
         (["create", "login", "src/nowhere.py"], 1, "'src/nowhere.py' cannot be a step: there is no such file"),
         (["create", "login", "src/auth.py:900-1000"], 1, "'src/auth.py' cannot be a step"),
         (["create", "login", "src/auth.py:1-9999"], 1, "'src/auth.py' has no lines 1-9999: it has 60 lines"),
-        (["publish"], 2, "give --write for this project, or --to"),
+        (["publish"], 2, "give either --write (this project) or --to"),
     ],
 )
 def test_wrong_usage_is_reported_in_one_line(run: CliRunner, arguments: list[str], code: int, message: str) -> None:

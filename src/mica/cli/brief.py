@@ -49,7 +49,7 @@ WIDTH = 400
 @click.option(
     "--deadline",
     type=click.FloatRange(0.001, 3_600),
-    help="At most this many seconds (setting: brief.deadline_s, but at least 1 here).",
+    help="At most this many seconds. By default the setting brief.deadline_s, but at least 1.",
 )
 @click.option(
     "--concept",

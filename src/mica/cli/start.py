@@ -171,9 +171,10 @@ def _start_import(
     only: Path | str | None,
     yes: bool,
 ) -> Start | None:
-    """Plan the imports, and ask whether to import. If nothing is imported, show what is stored, or else the sample.
+    """Plan the imports, ask whether to import, and return what to show.
 
-    Returns None if the user declines and nothing is stored yet.
+    If nothing is imported, that is the chosen space, or one that already has events. Without one, it is the sample if
+    there was nothing to import, and None if the user declined.
     """
     plans = _plan_projects(places, settings=settings, into=into, only=only, output=output)
     here = target(settings, None, None)

@@ -133,14 +133,14 @@ async def create(
 ) -> None:
     """Make a trail by hand, and write its command /nav:NAME.
 
-    With --from, a learned trail gets the name instead. Files and lines must exist. The command is written into this
-    project, where `mica trails publish --write` writes it too. After `mica install`, it is written only for the clients
-    that are installed.
+    With --from, a learned trail gets the name instead. Files and lines must exist. The command
+    file goes to the same place in this project as with `mica trails publish --write`. After `mica install`, it is
+    written for the installed clients only; before, only if the setting trails.publish is on.
 
     Example: mica trails create login src/auth.py:10-40 src/session.py --description "Signing in"
     """
     if (learned is None) == (not places):
-        raise click.UsageError("give files, or --from a learned trail")
+        raise click.UsageError("give either files or --from TRAIL, not both")
     root = await memory.events.directory()
     if learned is None:
         made = await memory.trails.create(name, places, description=description, root=root)
@@ -332,7 +332,7 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
     Example: mica trails publish --write
     """
     if into_project == (folder is not None):
-        raise click.UsageError("give --write for this project, or --to a folder")
+        raise click.UsageError("give either --write (this project) or --to FOLDER, not both")
     destination: Destination = in_project(Path.cwd()) if folder is None else in_folder(folder)
     done = await memory.trails.publish(destination, dry_run=dry_run)
     output.show(msgspec.to_builtins(done), lambda console: _print_files(console, done, dry_run=dry_run))

@@ -57,7 +57,7 @@ class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """What an ingest needs to know about the earlier lines of a session. It contains no texts."""
+    """What must be known about the spool lines of a session that were read, to read the next. It contains no texts."""
 
     started: bool = False
     root: str | None = None  # the folder that paths are relative to

@@ -312,7 +312,7 @@ def _output_tokens(counts: dict[str, int]) -> int:
 
 
 def _schema(labels: list[str], counts: dict[str, int]) -> dict[str, Any]:
-    """Return the JSON schema of an answer. It lists the labels, so that constrained decoding cannot invent any."""
+    """Return the JSON schema of an answer. It allows only these labels of notes as sources, so none can be invented."""
     cited = {"type": "array", "items": {"enum": labels}, "minItems": 1, "maxItems": min(4, len(labels))}
     text = {"type": "string", "minLength": 20, "maxLength": STATEMENT_CHARACTERS_MAX}
     statement = {"type": "object", "properties": {"text": text, "sources": cited}, "required": ["text", "sources"]}

@@ -61,5 +61,5 @@ def bound_tokens(text: str, *, estimated: int | None = None) -> int:
 
 
 def fence(entries: Iterable[str]) -> str:
-    """Return the entries between the tags of the fence. Each entry is neutralized and starts a new line."""
+    """Return a text of the opening tag, the entries and the closing tag. Each entry is neutralized, on a new line."""
     return "\n".join([OPENING, *map(neutralize_entry, entries), CLOSING])

@@ -64,7 +64,7 @@ class LogKnowledge(NamedTuple):
 
 
 class Navigator:
-    """Predicts files for one space and one working tree. The history and the index are cached between requests."""
+    """Predicts files for one space and one working tree. It caches the task history and the index of the tree."""
 
     def __init__(self, log: EventLog, trails: TrailTable, root: Path, *, space: str, home: Path | None) -> None:
         self._log = log

@@ -112,7 +112,7 @@ class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """One interval of predicted probability: the number of guesses in it, and the share that came true."""
+    """One interval of predicted probability: the number of guesses in it, and the share of them that were needed."""
 
     low: float
     high: float

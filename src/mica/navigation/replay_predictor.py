@@ -38,7 +38,7 @@ HISTORY_TIMEOUT_S = 120.0
 
 LEARNED_TASKS_MAX = 300  # the latest tasks that the weights are learned from; takes about twenty seconds
 NO_WALKS = "this space has no session of a coding agent yet; `mica import` reads past sessions"
-ELSEWHERE = "the directory of these sessions is not on this machine; only files that were opened before count"
+ELSEWHERE = "the directory of these sessions is not on this machine; only files that were opened before can be offered"
 KNOWN_MAX = 50_000  # number of tasks that are remembered as learned
 GUESSES = 80  # number of predicted files of one task whose probability is checked
 

@@ -105,7 +105,7 @@ def _reason(error: OSError | subprocess.SubprocessError) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         message = bytes(error.stderr or b"").decode("utf-8", "replace").strip().partition("\n")[0]
         return message or "git failed"
-    return "git does not answer" if isinstance(error, subprocess.TimeoutExpired) else "there is no git"
+    return "git does not answer" if isinstance(error, subprocess.TimeoutExpired) else "git is not installed"
 
 
 class GitCommit(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     steps: Annotated[list[dict[str, object]], msgspec.Meta(max_length=STEPS_MAX)]
     outcome: Outcome = "unknown"
     reason: str = ""
-    workflow: str | None = None  # the kind of task, as in build
+    workflow: str | None = None  # the kind of task, such as "build"
     session: str | None = None
     agent: str | None = None
     at: Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None

@@ -211,7 +211,7 @@ class Scoring:
     """Computes the scores of texts for a query.
 
     Each list in this class has one entry per text, in the order of `texts`, and a "place" is an index into these lists.
-    The parts of a score are computed only for the texts that are shown.
+    `parts` returns the summands and factors of one score. It is called only for texts that are shown.
     """
 
     def __init__(

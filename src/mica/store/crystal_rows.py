@@ -213,7 +213,7 @@ def broken_crystals(derived: DerivedCrystals, stored: CrystalRows) -> list[str]:
 
 
 def _by_position(rows: CrystalRows) -> dict[int, dict[str, object]]:
-    """Return the columns of each crystal, with its source rows, by the position of the crystal."""
+    """Return a dict from the position of each crystal to its column values. The key `sources` has its source rows."""
     found: defaultdict[int, dict[str, object]] = defaultdict(dict)
     for row in rows.crystals:
         found[row.position] |= row._asdict()

@@ -342,7 +342,7 @@ class StoreFiles(Protocol):
         """Compress up to `limit` events older than `before` in one bounded transaction; returns how many.
 
         Call it again until it returns 0. Reads return the same events as before. If fewer than `at_least` events are
-        due, they are compressed only if they are large enough to fill a transaction.
+        due, nothing is compressed, unless their size alone fills one transaction.
         """
 
 

@@ -354,7 +354,7 @@ def _check_reason(reason: str, selection: Selection) -> None:
     if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput(f"the reason {reason[:60]!r} must have 1 to {REASON_CHARACTERS_MAX} characters")
     if reason.startswith(RETENTION):
-        raise InvalidInput(f"the reason {reason!r} is reserved for retention; use another")
+        raise InvalidInput(f"a reason that begins with {RETENTION!r} is reserved for retention; use another")
     if reason != BY_HAND and any(text in reason for text in selection.texts):  # the default reason reveals nothing
         raise InvalidInput("the reason contains the content to purge, and the reason is stored; use another")
 

@@ -119,7 +119,7 @@ class LogTail:
                     continue
                 if self._task is not None and self._task.done():
                     self._task.result()
-                    raise StoreUnavailable("this space is not followed any more; connect again")
+                    raise StoreUnavailable("the stream of this space has ended; connect again")
                 if heartbeats != self._heartbeats:
                     heartbeats = self._heartbeats
                     yield []

@@ -36,7 +36,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def hashes_of(lines: Iterable[str]) -> list[int]:
-    """Return one hash per line, of its trimmed text. Lines without a letter, digit or underscore have the hash SILENT.
+    """Return a hash of the trimmed text of each line; SILENT for a line without a letter, digit or underscore.
 
     The bits of FLAGS are 0 in every hash, so that callers can set them.
     """
@@ -110,7 +110,7 @@ class CurrentLines(NamedTuple):
 class AlignedLines(NamedTuple):
     """The place of an old range in the current file: its start, its exclusive end, and the share of unchanged lines.
 
-    Lines without letters and digits do not count for the share.
+    The share is counted among the lines with letters or digits.
     """
 
     start: int
@@ -152,8 +152,8 @@ def align(
 def align_symbol(was: RememberedLines, now: CurrentLines, here: range) -> AlignedLines | None:
     """Return `here`, the current lines of a symbol, as the place of an old range that was this whole symbol.
 
-    Its share is the part of the old lines that `here` still contains, in any order. Lines without letters and digits do
-    not count; if the old range has no other lines, the result is None.
+    `share` of the result is the share of the old lines that `here` still contains, in any order. It is counted among
+    the lines with letters or digits; the result is None if the old range has no such lines.
     """
     if not was.distinctive:
         return None
@@ -206,7 +206,10 @@ def _stretch(inner: range) -> int:
 
 
 def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
-    """Split pairs into groups: a new group begins where more than `stretch` lines were inserted between two pairs."""
+    """Split pairs (remembered line, current line) into groups.
+
+    A new group begins where more than `stretch` lines were inserted between two consecutive pairs.
+    """
     runs: list[list[Pair]] = []
     for then, now in pairs:
         if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= stretch:
@@ -264,10 +267,11 @@ def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> d
 def _edges(
     was: RememberedLines, matched: Mapping[int, int], unchanged: Sequence[int], *, total: int
 ) -> tuple[int, int]:
-    """Compute the start and the exclusive end of the range in the current file from its matched lines.
+    """Compute the start and the exclusive end of the range in the current file.
 
-    Adjacent blank lines are included. Changed lines at an edge are included if the next line outside the range was
-    matched.
+    `matched` maps old lines to current lines. `unchanged` are the old lines of the range that have letters or digits
+    and were matched. The other lines at an edge of the range are included if they were matched, too, or if they changed
+    and the first line outside the range is still close.
     """
     first, last = unchanged[0], unchanged[-1]
     while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:

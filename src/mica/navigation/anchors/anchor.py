@@ -79,7 +79,7 @@ class AnchorMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for a range that cannot be found, with the reason: its lines are gone or not distinctive."""
+    """The result for a range that cannot be found, with the reason, such as "its lines are gone"."""
 
     reason: str
 
@@ -120,7 +120,9 @@ def anchor(path: str, text: str, start: int, end: int) -> Anchor:
 
 
 def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
-    """Find an anchor's range in the current text of its file: by position, then by symbol, then by lines.
+    """Find an anchor's range in the current text of its file.
+
+    The range is searched first at its old place, then within its symbol, and then in the whole file.
 
     A match is returned only if enough of its lines are unchanged; otherwise the result is `LostAnchor` with the reason.
     The running time is about linear in the length of the text.

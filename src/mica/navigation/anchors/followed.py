@@ -183,7 +183,7 @@ def _place(lines: list[str], height: int, shown_hash: str) -> int:
     Raises InvalidInput if no range or several ranges have this hash, or if the file is too long to be searched.
     """
     if height * len(lines) > COMPARED_LINES_MAX:
-        raise InvalidInput("its lines have changed since they were shown")
+        raise InvalidInput("its lines changed since they were shown, and the file is too long to search for them")
     places = [
         first + 1 for first in range(len(lines) - height + 1) if _has_hash(lines[first : first + height], shown_hash)
     ]

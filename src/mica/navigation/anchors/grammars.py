@@ -1,4 +1,4 @@
-"""Tables for tree-sitter: which syntax nodes of each language are definitions, and which file suffixes each has."""
+"""Tables for tree-sitter: the syntax nodes that are definitions in each language, and the suffixes of its files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Kinds = Mapping[str, str]
 
 
 class Grammar(NamedTuple):
-    """A tree-sitter grammar: its Python module, and the kind of definition for each of its node types.
+    """A tree-sitter grammar: its Python module, and `kinds`, which maps node types to kinds of definitions.
 
-    Two kinds are not definitions themselves, but their lines belong to one: a `wrapper` contains a definition and
-    begins before it (a decorated function, an export), and an `attribute` precedes it.
+    Nodes of the kinds "wrapper" and "attribute" are not definitions, but their lines count as lines of one. A wrapper
+    contains the definition, as an export does. An attribute precedes it.
     """
 
     module: str

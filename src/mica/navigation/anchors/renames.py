@@ -91,7 +91,7 @@ def _committed(folder: Path, since: str | datetime | None) -> list[_Move]:
             command.append(f"--since={since.isoformat()}")
         case str():
             if not _REVISION.fullmatch(since):
-                raise InvalidInput(f"{since!r} is not a commit")
+                raise InvalidInput(f"{since!r} is not a commit; give its hash or another name that git knows")
             command.append(f"{since}..HEAD")
         case None:
             pass

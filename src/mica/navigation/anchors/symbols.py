@@ -154,7 +154,7 @@ def _load(name: str) -> LoadedGrammar | None:
     try:
         language = Language(getattr(import_module(grammar.module), grammar.function)())
         with warnings.catch_warnings():
-            # The callback that replaces it crashes the interpreter (tree-sitter 0.25 and 0.26).
+            # The callback that replaces `timeout_micros` crashes the interpreter (tree-sitter 0.25 and 0.26).
             warnings.simplefilter("ignore", DeprecationWarning)
             parser = Parser(language, timeout_micros=int(PARSED_S_MAX * 1_000_000))
     except (ImportError, AttributeError, TypeError, ValueError):
@@ -248,7 +248,7 @@ def _last_row(node: Node, start: int) -> int:
 
 
 def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
-    """Return the name of a definition; None if the node has no name or is only a reference to a definition."""
+    """Return the name that a syntax node defines; None if it has no name, or lacks a body or function that it needs."""
     if node.type in grammar.with_body and node.child_by_field_name("body") is None:
         return None
     if node.type in grammar.with_function:

@@ -1,7 +1,7 @@
 """A read-only file of hash tables that are searched in place, since a hook has no time to load a whole index.
 
-The slot of each key points to a record with the key and the value, encoded by `marshal`. A new file replaces the old
-one as a whole, so a process that has the old file open can keep reading it.
+The slot of each key points to a record: the key, and the value as encoded by `marshal`. A new file replaces the old one
+as a whole, so a process that has the old file open can keep reading it.
 """
 
 from __future__ import annotations

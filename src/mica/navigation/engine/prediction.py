@@ -151,7 +151,7 @@ def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[s
 
 
 def tier_of(path: str, signals: Signals) -> Tier:
-    """Return the evidence for a file: "named" in the prompt, "walked" in earlier work, or "words" in common."""
+    """Return the tier of a file: "named" if the prompt names it, "walked" if earlier work points to it, else "words"."""
     if path in signals.mentions.paths:
         return "named"
     walked = ("session", "prompts", "subjects", "walk")
@@ -159,7 +159,7 @@ def tier_of(path: str, signals: Signals) -> Tier:
 
 
 def is_strong(signals: Signals, signal: str, path: str) -> bool:
-    """True if a signal is strong enough to be given as a reason."""
+    """True if a file's score by a signal is high enough for the signal to be given as a reason."""
     scores = signals.scores[signal]
     return path in scores and scores[path] >= STRONG * signals.tops[signal]
 

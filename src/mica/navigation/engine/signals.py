@@ -1,7 +1,7 @@
 """Compute the signals that rank files for a prompt, the features made of them, and calibrated probabilities.
 
-A signal is one kind of evidence that a file is needed, such as words in common with the
-prompt, or use in earlier tasks.
+A signal is one kind of evidence that a file is needed, such as words in common with the prompt, or use in earlier
+tasks.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
 
 
 class Candidates(FrozenValue):
-    """The files that may be predicted, each with its row of features (the values of FEATURES)."""
+    """The files that may be predicted, each with its row of features: one value for each name in FEATURES."""
 
     paths: tuple[str, ...]
     rows: tuple[tuple[float, ...], ...]

@@ -69,7 +69,7 @@ class Votes(FrozenValue):
 
 
 class TaskTexts:
-    """Earlier prompts or commit subjects, each with its files. `vote` scores the files of texts like a new text."""
+    """Earlier prompts or commit subjects, each with its files. `vote` scores the files of those most like a query."""
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
         """`votes` is the number of texts that `vote` uses.

@@ -1,8 +1,7 @@
 """Find the sets of files that several walks touched together, as closed frequent itemsets.
 
 A walk is here the list of files that an agent read or changed for one prompt. An item is a file or a pattern of files.
-A set is closed if no other file was touched in all of its walks, so it contains every file that these walks have in
-common.
+A set is closed if the walks that touched all of its files have no other file in common.
 """
 
 from __future__ import annotations
@@ -76,9 +75,9 @@ def overlap(first: Collection[str], second: Collection[str]) -> float:
 
 
 def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet]:
-    """Find the closed sets of 2 to STEPS_MAX files or patterns that at least `runs_min` walks touched.
+    """Find the closed sets of 2 to STEPS_MAX files or patterns that occur together in at least `runs_min` walks.
 
-    A walk is the list of its files. The sets with the most walks come first.
+    Each walk is given as the list of its files. The sets with the most walks come first.
     """
     files = [frozenset(paths[:WALK_FILES_MAX]) for paths in walks]
     allowed = _distinctive_patterns(files)
@@ -94,7 +93,10 @@ def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet
 def _pairs(
     baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield each pair of items that at least `runs_min` walks touched, as (negative number of walks, item, item)."""
+    """Yield each pair of items that occur together in at least `runs_min` walks.
+
+    A pair is yielded as (minus the number of walks, item, item), so that the most frequent pair sorts first.
+    """
     for first, mask in masks.items():
         beside = Counter(item for place in _places(mask) for item in baskets[place] if item > first)
         for second, count in beside.items():
@@ -128,9 +130,9 @@ def _closed(
 def _grow(
     mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
 ) -> Iterator[int]:
-    """Yield each set that has one more item than the set `closure`, as a bit mask of the set's walks.
+    """For each item that can be added to the set `closure`, yield a bit mask of the walks that touched the larger set.
 
-    `mask` has a bit for each walk of `closure`. Sets with fewer than `runs_min` walks are omitted.
+    `mask` is the bit mask of `closure` itself. Masks of fewer than `runs_min` walks are left out.
     """
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)

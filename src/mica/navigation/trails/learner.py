@@ -100,7 +100,7 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
     named: list[NamedTrail | None] = [*naming, *[None] * (len(sets) - len(naming))]
     known = [_order_and_keys(files, walked_runs, each) for files, each in zip(sets, named, strict=True)]
     owner = {key: place for place, (_, keys) in reversed(list(enumerate(known))) for key in keys}
-    # A set whose own key belongs to a named trail is the same trail without a file that it has lost since.
+    # If the main key of a set is also a key of a named trail, the walks of the set are runs of this trail.
     owners = {place: owner[known[place][1][0]] for place in range(len(naming), len(sets))}
     lost = {place: whole for place, whole in owners.items() if whole < len(naming)}
     for part, whole in lost.items():
@@ -174,7 +174,8 @@ def _order_and_keys(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a pair: the files of a set in order, and the keys of its trail, the main key first.
 
-    A named trail has its files in the order that was named, any other in the order of its first walk.
+    The files of a named trail have the order that was recorded with its name, those of any other trail the order of its
+    first walk.
     """
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
@@ -342,7 +343,8 @@ def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
 def blocks(steps: Sequence[Step]) -> list[Step]:
     """Merge the accesses to one file into at most BLOCKS_MAX steps with line ranges.
 
-    The result is one step for the whole file if it was read as a whole or if lines are unknown.
+    The result is one step for the whole file if an access covers the whole file or has no line numbers, or if the last
+    access is a change.
     """
     if not steps:
         return []

@@ -56,10 +56,10 @@ class TrailLibrary:
         self._gates = gates
 
     async def refresh(self, *, even_if_slow: bool = True) -> None:
-        """Learn trails from events that are new since the last time, if the log has at most FRESH_EVENTS_MAX events.
+        """Learn the trails again if there are new events and the log has at most FRESH_EVENTS_MAX events.
 
-        A longer log is learned from once a day, by the evolution. With `even_if_slow`, this method also learns from a
-        longer log if no trails were ever learned from it.
+        From a longer log, the daily evolution learns. With `even_if_slow`, this method also learns from a longer log,
+        but only if no trails were ever learned from it.
         """
         await self._log.stored()
         learned, last = await self._table.learned_up_to(), await self._events.last_position()
@@ -85,7 +85,7 @@ class TrailLibrary:
         await self.refresh()
         existing = resolve(slug, await self._table.query(TrailQuery(slug=slug)))
         if existing is not None and existing.version:
-            raise InvalidInput(f"nav:{slug} is taken; choose another name, or `mica trails show {slug}`")
+            raise InvalidInput(f"nav:{slug} is taken; choose another name, or see the trail with `mica trails show {slug}`")
 
     async def walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
         """Read the walks in the log, from events with these names."""
@@ -109,7 +109,7 @@ class TrailLibrary:
         return len(trails)
 
     async def is_learning(self) -> bool:
-        """True if learning is on in this space: by the latest switch, or else by the setting."""
+        """True if learning is on in this space. The latest recorded switch decides, or else the setting `learn`."""
         await self._log.stored()
         switches = await self._events.query(EventQuery(names=(LEARNING,), limit=1))
         return bool(switches[-1].data.get("on")) if switches else self._gates.learn

@@ -161,8 +161,8 @@ def _more(count: int) -> str:
 def _frame(opening: str, pieces: Sequence[str], left_out: Sequence[OmittedRange], budget_tokens: int) -> str:
     """Join the whole text, with notes on the ranges in `left_out`, within the budget.
 
-    If not all notes fit, the number of the other notes is given. The result is empty if there is nothing to show, or if
-    the text does not fit even without notes.
+    If not all notes fit, the text gives the number of the others. The result is empty if there is nothing to show, or
+    if the text does not fit even without notes.
     """
     notes = [_note(part) for part in left_out]
     for shown_count in range(len(notes), -1, -1):

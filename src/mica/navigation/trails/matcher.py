@@ -194,7 +194,7 @@ def _trail_at(
 ) -> Trail | None:
     """Return the trail as it would have been learned at the time `at`, from earlier walks and events only.
 
-    None if the trail, which has one of `keys`, cannot be learned from them.
+    `keys` are the keys of the trail. The result is None if the earlier walks and events give no trail with such a key.
     """
     known = learn_trails(
         [walk for walk in walks if walk.ended_at <= at], [event for event in records if event.at <= at], gates=gates

@@ -42,7 +42,7 @@ class RepublishResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstalledDestinations(msgspec.Struct, frozen=True, kw_only=True):
-    """The destinations that evolutions have published to on this machine, saved in the data folder for an uninstall."""
+    """The destinations that the daily evolution has published to, saved in the data folder for an uninstall."""
 
     destinations: tuple[Destination, ...] = ()
 
@@ -63,7 +63,10 @@ def remember(destination: Destination, *, home: Path) -> None:
 
 
 def withdraw(home: Path) -> list[str]:
-    """Remove every file that evolutions published, except edited ones. Returns a message for each file that remains."""
+    """Remove every file that the daily evolution published, except edited ones.
+
+    Returns a message for each file that remains.
+    """
     kept_files: list[str] = []
     for each in _installed(home):
         try:

@@ -87,7 +87,7 @@ def encode_posting(places: Sequence[int], repeats: Mapping[int, int] | None = No
 
 
 def is_list(count: int) -> bool:
-    """Return True if this many places are stored as a list, because it is shorter than a bit set."""
+    """Return True if this many places are stored as a list: it takes at most a quarter of the bytes of a bit set."""
     return 8 * count <= VOLUME_BYTES
 
 

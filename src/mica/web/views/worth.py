@@ -70,7 +70,10 @@ class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorthView(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a day or a week and of the period before it, and tasks with and without suggestions, compared."""
+    """The figures of a day or a week beside those of the period before.
+
+    They include a comparison of tasks with and without suggestions.
+    """
 
     report: Report
     now: OfferCounts
