@@ -77,7 +77,7 @@ def _switch(function: Callable[P, None]) -> Callable[P, None]:
 
 
 @hooks.command()
-@click.option("--prompts/--no-prompts", default=None, help="Store prompts (secrets are always redacted), or store none.")
+@click.option("--prompts/--no-prompts", default=None, help="Store prompts (always without secrets), or store none.")
 @_switch
 def on(*, prompts: bool | None, store: str | None, space: str | None, as_json: bool) -> None:
     """Let hooks record what agents do in this space.

@@ -33,7 +33,7 @@ MASK = "***"  # in place of a value that is not to be shown
 @click.option(
     "--value",
     metavar="TEXT",
-    help="Events with this text in data, name or context. 4 or more letters match other spellings, as User-ID for user_id.",
+    help="Events with this text in data, name or context. From 4 letters on, also other spellings: User-ID for user_id.",
 )
 @click.option(
     "--ask-value",

@@ -85,7 +85,9 @@ class TrailLibrary:
         await self.refresh()
         existing = resolve(slug, await self._table.query(TrailQuery(slug=slug)))
         if existing is not None and existing.version:
-            raise InvalidInput(f"nav:{slug} is taken; choose another name, or see the trail with `mica trails show {slug}`")
+            raise InvalidInput(
+                f"nav:{slug} is taken; choose another name, or see the trail with `mica trails show {slug}`"
+            )
 
     async def walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
         """Read the walks in the log, from events with these names."""

@@ -115,7 +115,10 @@ async def receipts(memory: Memory) -> Sequence[ReceiptSummary]:
 
 
 async def explain(memory: Memory, reference: str) -> ExplainedReceipt | None:
-    """Get a recorded brief with the evidence for each line. Returns None if the event is not a brief. Raises UnknownEvent."""
+    """Get a recorded brief with the evidence for each line, or None if the event is not a brief.
+
+    Raises UnknownEvent.
+    """
     event = await memory.events.get(reference)
     receipt = receipt_of(event) if event.name == BRIEF else None
     if receipt is None:
