@@ -33,7 +33,7 @@ MASK = "***"  # in place of a value that is not to be shown
 @click.option(
     "--value",
     metavar="TEXT",
-    help="Events with this text in data, name or context. From 4 letters on, also other spellings: User-ID for user_id.",
+    help="Events with this text in data, name or context. From 4 letters on, also other spellings (User-ID, user_id).",
 )
 @click.option(
     "--ask-value",
