@@ -50,7 +50,7 @@ async def test_a_search_past_its_deadline_returns_a_quick_result_and_reports_it(
     found = await collect([MarkSource(store.crystals, shared_search(store))], question, deadline_s=1.0)
 
     assert {each.text for each in found.fragments} == {f"cookie {number}" for number in range(1, 9)}
-    assert found.missing == {"marks": "no answer within 800 ms, this is a quick look"}
+    assert found.missing == {"marks": "no answer within 800 ms, so only a preliminary answer is used"}
 
 
 async def test_sources_share_one_search_per_question() -> None:

@@ -99,7 +99,7 @@ def test_test_says_why_there_is_no_answer_and_exits_1(run: Run) -> None:
     assert (found.exit_code, document.exit_code, unknown.exit_code, odd.exit_code) == (1, 1, 1, 1)
     assert "mica: source 'state': there is no file" in found.stderr
     assert "there is no file" in json.loads(document.stdout)["error"]
-    assert "there is no source 'nothing'; there are shop, state" in unknown.stderr
+    assert "there is no source 'nothing' (known sources: shop, state)" in unknown.stderr
     assert "'person' is not a concept" in odd.stderr
     assert "`concepts` of shop does not cover person:user:ann" in uncovered.stderr
 

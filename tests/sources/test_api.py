@@ -49,7 +49,11 @@ async def test_scattered_state_becomes_one_account_with_its_conflict(memory: Mem
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"budget_tokens": -1}, "-1 tokens"), ({"deadline_s": 0.0}, "within 0.0"), ({"deadline_s": float("inf")}, "inf")],
+    [
+        ({"budget_tokens": -1}, "-1 tokens"),
+        ({"deadline_s": 0.0}, "deadline of 0.0"),
+        ({"deadline_s": float("inf")}, "inf"),
+    ],
 )
 async def test_an_impossible_budget_or_deadline_is_refused(home: Settings, wrong: dict[str, float], said: str) -> None:
     async with mica.open(":memory:", settings=home) as memory:

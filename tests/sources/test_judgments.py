@@ -82,7 +82,7 @@ async def test_a_judgment_is_found_among_many_later_ones(memory: Memory) -> None
         ({"verdict": " "}, "verdict"),
         ({"confidence": 1.5}, "confidence of 1.5"),
         ({"confidence": True}, "confidence of True"),
-        ({"reasons": ["x"] * 21}, "up to 20"),
+        ({"reasons": ["x"] * 21}, "at most 20"),
     ],
 )
 def test_an_invalid_judgment_is_refused(wrong: dict[str, object], said: str) -> None:

@@ -1,7 +1,8 @@
 """Renders the merged answers of several sources about a concept as text for an agent.
 
-The text is compact and fenced as data. After the statements it lists conflicts, old replies and missing sources, with
-one line each. It never exceeds its token budget, and is empty if there are no statements and no source failed.
+The text is compact, and tags around it mark it as data. After the statements it lists conflicts, old replies and
+missing sources, with one line each. It never exceeds its token budget, and is empty if there are no statements and no
+source failed.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def stale_line(degraded: Degraded) -> str:
 def age(seconds: float) -> str:
     """Return a duration as a short text, such as "3 d", "5 h", "12 min" or "40 s".
 
-    The unit is the largest one of which the duration has at least two.
+    A larger unit is used from two of it on: 119 minutes are "119 min", and 120 minutes are "2 h".
     """
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
@@ -244,7 +245,7 @@ def _fenced(concept: Concept, statements: Sequence[str], notes: Sequence[str]) -
 
 
 def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """Return the fenced text with all statements. Notes are added as long as the text has at most `ceiling` tokens."""
+    """Return the fenced text with all statements, and with each note that fits into `ceiling` tokens."""
     fitting: list[str] = []
     for note in notes:
         if bound_tokens(_fenced(concept, statements, [*fitting, note])) <= ceiling:

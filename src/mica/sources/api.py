@@ -146,7 +146,7 @@ class Sources:
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("gathered text", budget_tokens)
         if deadline_s is not None and not 0 < deadline_s < math.inf:
-            raise InvalidInput(f"nothing can be gathered within {deadline_s} seconds; give more than 0")
+            raise InvalidInput(f"a deadline of {deadline_s} seconds is not possible; give a finite number above 0")
         deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
         await self.load([about])
         now, began = now or self._clock(), asyncio.get_running_loop().time()
@@ -412,14 +412,15 @@ class Sources:
     def _may_fill(self, name: str) -> bool:
         """Return True if an event of this name may give an empty source its first statements.
 
-        Only those of mica's own sources are considered that are known to be empty.
+        Only mica's own sources that are known to be empty are considered.
         """
         return any(each.are_any is False and _matches(name, each.made_by) for each in self._sparse)
 
     def _react(self, change: LogChange) -> None:
-        """Mark the replies that a change makes old. After certain events of this process, also gather in advance.
+        """Mark the replies that a change makes old.
 
-        What is gathered are the concepts that agents are likely to ask about next.
+        After certain events of this process, also begin to gather the concepts that agents will probably ask about
+        next.
         """
         name, about = change.event.name, change.event.data.get("concept")
         if self._replies.is_wanted(name):

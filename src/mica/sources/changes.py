@@ -37,7 +37,10 @@ class LogChange(NamedTuple):
 
 
 class Changes:
-    """Calls `tell` once for each event whose name `is_wanted`, whether this process or another one emitted it."""
+    """Reports each wanted event once, whether this process or another one emitted it.
+
+    An event is wanted if `is_wanted` returns True for its name. To report it, `tell` is called.
+    """
 
     def __init__(
         self,

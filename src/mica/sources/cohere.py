@@ -235,7 +235,7 @@ def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int]
     """Return the coherence of one key: the weight of the winning value divided by the weight of all valid values.
 
     `valid` maps each value to the fragments that state it; its first value is the winning one. If all fragments are
-    from one source, the result is moved towards one half.
+    from one source, a result above one half is moved towards one half.
     """
     won = next(iter(valid))
     weights = {
@@ -356,9 +356,9 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
 
 
 def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
-    """Return the statements, best first, with a text that is repeated under different keys merged into one statement.
+    """Return the statements, best first. Statements with the same text under different keys are merged into one.
 
-    The merged statement has the origins of all its repetitions. Short texts, such as "ok", are not merged.
+    The merged statement has the origins of all of them. Short texts, such as "ok", are not merged.
     """
     order = [
         (ranks[each.source], -_shown(each), -each.at.timestamp(), each.key, each.source, number)

@@ -254,7 +254,7 @@ class FanOut:
                 missing[name] = reason
                 if name in late and isinstance(source, QuickSource) and (found := source.quick(question)):
                     answers[name] = Answer(tuple(found))
-                    missing[name] += ", this is a quick look"
+                    missing[name] += ", so only a preliminary answer is used"
             elif (stale := self._replies.cached(source.declared, question.concept)) is None:
                 missing[name] = reason
             else:
@@ -274,8 +274,8 @@ class FanOut:
     ) -> dict[str, CachedReply]:
         """Return the fresh cached replies about a concept.
 
-        Before, it reads which events and replies other processes have stored. If the store fails or is too slow for
-        this, only the replies of this process are used, and `missing["log"]` says why.
+        First it checks which events and replies other processes have stored meanwhile. If the store fails or is too
+        slow for this, only the replies of this process are used, and `missing["log"]` says why.
         """
         if all(source.declared.is_live for source in self._sources.values()):
             return {}
@@ -313,9 +313,10 @@ class FanOut:
     async def _unchanged(
         self, found: dict[str, CachedReply], concept: Concept, *, within_s: float
     ) -> dict[str, CachedReply]:
-        """Return the replies whose source has not changed since.
+        """Return those replies of `found` whose source still has the version that the reply was made from.
 
-        A reply is left out if its source has changed, or if its source does not report its version within `within_s`.
+        If a source does not report its version within `within_s`, its reply is left out. Sources without versions count
+        as unchanged.
         """
         looks = {
             name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
@@ -337,7 +338,7 @@ class FanOut:
             async with asyncio.timeout(max(0.0, within_s)):
                 await self._replies.load(wanted, concept)
         except TimeoutError:
-            return "the store was too slow to say what other processes cached"
+            return "the store did not report in time which replies other processes have cached"
         except MicaError as error:
             return str(error)
         return None

@@ -65,7 +65,7 @@ def judgment_data(
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
         raise InvalidInput(f"a confidence of {confidence!r} is not possible; give a number from 0 to 1")
     if len(texts) > REASONS_MAX or not all(isinstance(each, str) for each in texts):
-        raise InvalidInput(f"reasons are up to {REASONS_MAX} texts")
+        raise InvalidInput(f"these reasons are not possible; give at most {REASONS_MAX} texts")
     cleaned = [redact(each.strip()) for each in texts if each.strip()]
     summary = f"{redact(verdict.strip())}: {'; '.join(cleaned)}" if cleaned else redact(verdict.strip())
     return {
@@ -122,7 +122,7 @@ async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int 
     else:
         text = str(concept) if terms(str(concept)) else None
         found = await log.query(EventQuery(names=(JUDGED, JUDGMENT_RETRACTED), text=text, limit=LOOKED_MAX))
-    # As text, because another program's event of this name may have any value there.
+    # Converted to text, because an event of this name from another program may have any value in "judgment".
     retracted = {str(event.data.get("judgment")) for event in found if event.name == JUDGMENT_RETRACTED}
     known = [each for event in found if event.name == JUDGED and (each := judgment_of(event)) is not None]
     valid = [each for each in known if each.id not in retracted and concept in (None, each.concept)]

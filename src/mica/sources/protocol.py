@@ -2,7 +2,7 @@
 
 A `Question` is either about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about a task,
 which is a text in the agent's words. Briefs ask about tasks. A source answers with `Fragment`s, each a single
-statement. Its `SourceDeclaration` has its name and limits.
+statement. A `SourceDeclaration` describes a source: its name, rank, cache settings and limits.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ Value = str | int | float | bool | None
 def check_name(name: str) -> None:
     """Raise InvalidInput for a name that is reserved for one of mica's own sources."""
     if name in OWN:
-        raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
+        raise InvalidInput(f"the name {name!r} is reserved for a source of mica's own; give another")
 
 
 def is_text(value: object) -> bool:
@@ -162,8 +162,8 @@ def is_value(value: object) -> bool:
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """One statement of a source. Its text is data for the reader, never an instruction.
 
-    Raises InvalidInput for an empty key, a text that is too long or that UTF-8 cannot encode, a time without a zone, or
-    a confidence outside 0 to 1.
+    Raises InvalidInput for an invalid field, such as an empty key, a text that is too long or that UTF-8 cannot encode,
+    a time without a zone, or a confidence outside 0 to 1.
     """
 
     key: str  # what the statement is about; only fragments with the same key are compared
@@ -349,7 +349,7 @@ class VersionedSource(Protocol):
     """A source that can tell, without reading all of its data, whether its answer may have changed."""
 
     async def version_of(self, concept: Concept) -> str:
-        """Return a version of what the source states about a concept. Each change gives a different text."""
+        """Return a text that changes whenever the source's statements about a concept may have changed."""
 
 
 @runtime_checkable

@@ -51,7 +51,7 @@ class DriverSource(Protocol):
         """Open the connections that stay open between questions. Raises SourceFailed."""
 
     async def check(self) -> str:
-        """Return a sentence about the source, which proves that it answers. Raises SourceFailed if it does not."""
+        """Test the source, and return one sentence about what was found. Raises SourceFailed if it does not answer."""
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
         """Return the query that the source would run about a concept. It is not run."""
@@ -120,8 +120,8 @@ class SourceRegistry:
         """Return the source of this name. Raises InvalidInput if there is none."""
         if name not in self._sources:
             raise InvalidInput(
-                f"there is no source {name!r}; there {'are' if self._sources else 'is'} "
-                f"{', '.join(self._sources) or 'none'}: declare it as [sources.{name}], or register it"
+                f"there is no source {name!r} (known sources: {', '.join(self._sources) or 'none'}); "
+                f"declare it as [sources.{name}], or register it"
             )
         return self._sources[name]
 
@@ -177,7 +177,7 @@ class SourceRegistry:
     def unregister(self, name: str) -> None:
         """Remove the registered object of this name. Raises InvalidInput if there is none."""
         if not isinstance(self[name], LiveSource):
-            raise InvalidInput(f"source {name!r} is declared in the settings; take it out there")
+            raise InvalidInput(f"source {name!r} is declared in the settings; remove it there")
         del self._sources[name]
         self._driven.pop(name, None)
 
@@ -240,7 +240,7 @@ class SourceRegistry:
         is_there = False
         try:
             async with asyncio.timeout(timeout_s):
-                detail = await source.check() if isinstance(source, DriverSource) else "made by a program"
+                detail = await source.check() if isinstance(source, DriverSource) else "registered by a program"
             is_there = True
         except SourceFailed as error:
             detail = error.reason

@@ -52,7 +52,7 @@ class Pool:
         """
         if self._abandoned[source] >= self._per_source_max:
             raise SourceFailed(
-                source, f"{self._abandoned[source]} calls have not returned; it is not asked until one does"
+                source, f"{self._abandoned[source]} calls have not returned; no other is made until one does"
             )
         turn = self._turns.setdefault(source, asyncio.Semaphore(self._per_source_max))
         await turn.acquire()

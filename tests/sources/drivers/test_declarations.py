@@ -54,11 +54,11 @@ PASSWORD = "hunter" + "2"
             r"fragment\.confidence = True cannot be used",
         ),
         ('driver = "sqlite"\npath = "x"', "the key 'query' is missing; give one SELECT"),
-        ('driver = "postgres"\nquery = "SELECT 1"', 'give dsn_env = "NAME" of a variable, or dsn'),
+        ('driver = "postgres"\nquery = "SELECT 1"', 'give either dsn_env = "NAME" of an environment variable, or dsn'),
         ('driver = "http"\nurl = "ftp://x"', r"url = … cannot be used .*; give an address"),
-        ('driver = "http"\nurl = "http://{id}.example.org/"', "must name its host"),
-        ('driver = "mcp"\ntool = "x"', r'give command = \["program", …\] or url'),
-        ('driver = "mcp"\ncommand = ["x"]', 'give tool = "name" or resource = "address"'),
+        ('driver = "http"\nurl = "http://{id}.example.org/"', "must name a fixed host"),
+        ('driver = "mcp"\ntool = "x"', r'give either command = \["program", …\] or url'),
+        ('driver = "mcp"\ncommand = ["x"]', 'give either tool = "name" or resource = "address"'),
         ('driver = "python"\nentry = "nothing"', r"entry = 'nothing' cannot be used .*; give \"module:function\""),
     ],
 )
@@ -131,9 +131,9 @@ def test_sources_keep_the_order_of_their_tables(declare: Declare) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 async def test_a_declared_source_cannot_take_a_built_in_name(name: str, memory: mica.Memory, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=rf"config\.toml: \[sources\.{name}\]: the name '{name}' is taken"):
+    with pytest.raises(InvalidSettings, match=rf"config\.toml: \[sources\.{name}\]: the name '{name}' is reserved"):
         declared(f'[sources.{name}]\ndriver = "json"\npath = "x.json"\n', folder=tmp_path)
-    with pytest.raises(InvalidInput, match="is taken by a source of mica's own"):
+    with pytest.raises(InvalidInput, match="is reserved for a source of mica's own"):
         memory.sources.register(name, {})
     assert {*memory.sources.all, "log"} == {*OWN}
 

@@ -149,7 +149,7 @@ async def test_a_file_of_two_gigabytes_is_not_read(tmp_path: Path, declare: Decl
         '[sources.lines]\ndriver = "jsonl"\npath = "big.jsonl"\nbytes_max = 1000\n'
     )
 
-    with pytest.raises(SourceFailed, match=r"2,000,000,000 bytes, more than bytes_max = 1,000,000; raise it"):
+    with pytest.raises(SourceFailed, match=r"2,000,000,000 bytes, more than bytes_max = 1,000,000; raise bytes_max"):
         await ask(sources, "big")
     said = await ask(sources, "lines")
 

@@ -243,7 +243,7 @@ async def test_unprintable_rows_are_reported_and_the_others_returned(sources: So
     assert [each.key for each in said] == ["a"]
     assert isinstance(said, Partial)
     assert said.missing == (
-        'mixed#2: it has no key (it has text); say which column is one: key = "{column}"; '
+        'mixed#2: it has no key (it has text); say which column is the key: key = "{column}"; '
         "mixed#3: its confidence is 52; it must be a number from 0 to 1; "
         "mixed#4: at is 'yesterday', which is not a time; use ISO 8601, or seconds since 1970, and 2 more"
     )

@@ -240,18 +240,18 @@ def test_a_long_text_is_cut() -> None:
 @pytest.mark.parametrize(
     ("row", "table", "words"),
     [
-        ({"value": 1}, {}, 'it has no key (it has value); say which column is one: key = "{column}"'),
+        ({"value": 1}, {}, 'it has no key (it has value); say which column is the key: key = "{column}"'),
         ({}, {}, "it has no key (it has nothing); say"),
         ({"key": "  ", "text": "x"}, {}, "it has no key"),
-        ({"key": "a"}, {}, 'it has no text (it has key); say what is shown: text = "{column}"'),
+        ({"key": "a"}, {}, 'it has no text (it has key); say which column is the text: text = "{column}"'),
         ({"key": "a", "text": " \n"}, {}, "it has no text"),
         ({"key": "a", "b": 1}, {"text": "{b} {c}"}, "it has no 'c' for text = '{b} {c}' (it has key, b)"),
         ({**FACT, "sure": "very"}, {"confidence": "{sure}"}, "its confidence is 'very'; it must be a number from 0 to"),
         ({**FACT, "confidence": 1.01}, {}, "its confidence is 1.01;"),
         ({**FACT, "confidence": float("nan")}, {}, "its confidence is nan;"),
         ({**FACT, "at": "soon"}, {}, "at is 'soon', which is not a time; use ISO 8601, or seconds since 1970"),
-        ({**FACT, "value": float("inf")}, {}, "its value is inf, which is no number to compare"),
-        ({**FACT, "text": b"x"}, {}, "a value is bytes; let the query make a text of it"),
+        ({**FACT, "value": float("inf")}, {}, "its value is inf, which cannot be compared; give a finite number"),
+        ({**FACT, "text": b"x"}, {}, "a value is bytes; let the query convert it to text"),
     ],
 )
 def test_a_row_that_is_no_fragment_is_reported_with_the_reason(

@@ -202,7 +202,7 @@ async def test_a_replaced_file_is_read(shop: Path, declare: Declare) -> None:
     [
         ("SELECT * FROM gone", "SQLite refuses the query: no such table: gone"),
         ("SELEC 1", 'SQLite refuses the query: near "SELEC"'),
-        ("SELECT $1 AS key, $2 AS text", r"the query has \$2, and parameters has 1"),
+        ("SELECT $1 AS key, $2 AS text", r"the query has \$2, but `parameters` has no value for it"),
         ("SELECT verdict AS value FROM judgments", r"it has no key \(it has value\)"),
     ],
 )

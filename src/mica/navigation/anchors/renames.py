@@ -91,7 +91,7 @@ def _committed(folder: Path, since: str | datetime | None) -> list[_Move]:
             command.append(f"--since={since.isoformat()}")
         case str():
             if not _REVISION.fullmatch(since):
-                raise InvalidInput(f"{since!r} is not a commit; give its hash or another name that git knows")
+                raise InvalidInput(f"{since!r} is not a commit; give a commit hash, or a name such as HEAD~3")
             command.append(f"{since}..HEAD")
         case None:
             pass

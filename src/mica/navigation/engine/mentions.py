@@ -185,10 +185,7 @@ def find_identifiers(prompt: str) -> set[str]:
 
 
 def is_code(word: str) -> bool:
-    """True if a word looks like an identifier: it contains an underscore, or a capital after its first letter.
-
-    A word in capitals only is not an identifier.
-    """
+    """True if a word looks like an identifier: it has an inner underscore, or an inner capital and a small letter."""
     return "_" in word.strip("_") or (any(later.isupper() for later in word[1:]) and not word.isupper())
 
 

@@ -151,7 +151,10 @@ def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[s
 
 
 def tier_of(path: str, signals: Signals) -> Tier:
-    """Return the tier of a file: "named" if the prompt names it, "walked" if earlier work points to it, else "words"."""
+    """Return the tier of a file.
+
+    It is "named" if the prompt names the file, "walked" if earlier work points to it, else "words".
+    """
     if path in signals.mentions.paths:
         return "named"
     walked = ("session", "prompts", "subjects", "walk")

@@ -122,11 +122,11 @@ def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | 
     Raises ValueError if the address is invalid.
     """
     if (table.dsn is None) == (table.dsn_env is None):
-        raise ValueError('give dsn_env = "NAME" of a variable, or dsn = "postgresql://…", one of the two')
+        raise ValueError('give either dsn_env = "NAME" of an environment variable, or dsn = "postgresql://…"')
     found = table.dsn or variables.get(table.dsn_env or "")
     if found is not None and not found.reveal().startswith(("postgresql://", "postgres://")):
         named = "dsn" if table.dsn else f"the variable {table.dsn_env!r} of dsn_env"
-        raise ValueError(f"{named} is no address; it looks like postgresql://user@host/database")
+        raise ValueError(f"{named} is not an address; give one such as postgresql://user@host/database")
     return found
 
 

@@ -16,7 +16,7 @@ OUTDATED = (
     asyncpg.OutdatedSchemaCacheError,
     asyncpg.InvalidSQLStatementNameError,
 )
-# Errors when the types of its parameters changed, or when a value does not fit its type.
+# Errors of a query whose parameters now have other types, or of a value that does not fit the type of its parameter.
 UNFIT = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
 
 
@@ -33,8 +33,8 @@ async def connected(*address: str, **options: object) -> FirstRows:
     """Open a connection. It caches prepared statements unless there is a pooler between client and server.
 
     A pooler in transaction mode may run each transaction in a different server process, and the other process does not
-    know the prepared statements. A pooler is recognized by the process id that it reports: it is not that of the server
-    process.
+    know the prepared statements. A pooler is recognized by the process id that it reports, because it differs from that
+    of the server process.
     """
     connection: FirstRows = await asyncpg.connect(*address, **options)
     try:

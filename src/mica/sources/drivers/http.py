@@ -119,9 +119,9 @@ class HttpSource(DeclaredSource):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Replace errors of the HTTP client by SourceFailed.
+        """Replace errors of the HTTP client by SourceFailed or TimeoutError.
 
-        Their texts are left out, because they may contain headers.
+        The texts of the client's errors are left out, because they may contain headers.
         """
         import httpx2
 
@@ -140,7 +140,7 @@ class HttpSource(DeclaredSource):
             raise SourceFailed(
                 self.name,
                 f"{self.place} redirects to another host, {target.scheme}://{target.host}, which is not followed; "
-                "if it is right, give its address",
+                "if this host is right, give its address as url",
             )
         return str(target)
 
@@ -189,7 +189,7 @@ class UrlAsking:
         """Raises ValueError if the host is missing or has a placeholder, or if the URL contains a user or password."""
         parts = urlsplit(text)
         if "{" in parts.netloc or not parts.hostname:
-            raise ValueError(f"url = {parts.scheme}://{parts.netloc.rpartition('@')[2]}… must name its host")
+            raise ValueError(f"url = {parts.scheme}://{parts.netloc.rpartition('@')[2]}… must name a fixed host")
         if "@" in parts.netloc:
             raise ValueError(f"url holds a user or password for {parts.hostname}; use headers_env instead")
         self._asking = QueryTemplate(text)
@@ -229,7 +229,7 @@ def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mappi
             raise ValueError(f"headers: {name!r:.60} is not a valid header name")
         if not (value.isascii() and value.isprintable()):
             raise ValueError(
-                f"header {name!r} has a value with characters that are not allowed in a header; see its variable"
+                f"header {name!r} has a value with characters that are not allowed in a header; correct it"
             )
     return {name: Secret(value) for name, value in found.items()}
 

@@ -142,7 +142,7 @@ class FileSource(DeclaredSource):
         return Path(self._path.of(concept))
 
     def _read(self, path: Path) -> tuple[_Version, JsonDocument] | None:
-        """Return the version of a file and its rows, parsed now or taken from the cache; None if a concept has no file.
+        """Return the version of a file and its rows; None if there is a file for each concept, but not for this one.
 
         Raises SourceFailed if the file cannot be read, or if the only file of the source is missing.
         """
@@ -152,7 +152,7 @@ class FileSource(DeclaredSource):
             if self._only is None:
                 return None  # there is a file for each concept, but not for this concept
             raise SourceFailed(
-                self.name, f"there is no file {path}; correct `path`, or let its program make it"
+                self.name, f"there is no file {path}; correct `path`, or run the program that writes it"
             ) from error
         except (OSError, ValueError) as error:
             raise SourceFailed(self.name, f"{path} cannot be opened: {error}") from error
@@ -170,7 +170,7 @@ class FileSource(DeclaredSource):
                 raise SourceFailed(
                     self.name,
                     f"{path} has {version.size_bytes:,} bytes, more than bytes_max = {self.table.bytes_max:,}; "
-                    "raise it, or keep what is asked for in a smaller file",
+                    "raise bytes_max, or use a smaller file",
                 )
             file.seek(skipped)
             try:

@@ -38,7 +38,7 @@ class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
     """The settings of a source that calls a function of an installed module with the concept as argument."""
 
     entry: Annotated[str, About(pattern=r"^[\w.]+:[\w.]+$", description='"module:function"')]
-    arguments: Annotated[dict[str, object], About(description="a table of what else the function is given")] = (
+    arguments: Annotated[dict[str, object], About(description="a table of further arguments of the function")] = (
         msgspec.field(default_factory=dict)
     )
     where: Conditions = msgspec.field(default_factory=dict)
@@ -77,7 +77,7 @@ class LiveSource(DeclaredSource):
             read = await self.blocking(lambda: self._read_unless_async(answer, concept, now))
             if isinstance(read, MappedRows):
                 return read
-            raise SourceFailed(self.name, f"{self.place} gave a {type(read).__name__} that gives another; give rows")
+            raise SourceFailed(self.name, f"{self.place} returned a nested {type(read).__name__}; return rows")
         except (SourceFailed, TimeoutError):
             raise
         except Exception as error:  # code of the application may raise anything

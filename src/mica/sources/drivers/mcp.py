@@ -48,7 +48,7 @@ class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
         | None
     ) = None
     url: Annotated[str, About(pattern=r"^https?://", description='an address, as in "https://host/mcp"')] | None = None
-    env: Annotated[tuple[str, ...], About(description="the names of variables that the program is handed")] = ()
+    env: Annotated[tuple[str, ...], About(description="the names of environment variables to pass to the program")] = ()
     headers_env: HeaderVariables = msgspec.field(default_factory=dict)
     tool: Annotated[str, About(min_length=1, description="the name of a tool that only reads")] | None = None
     arguments: Annotated[dict[str, object], About(description='a table, as in { query = "{type} {id}" }')] = (
@@ -77,9 +77,9 @@ class McpSource(DeclaredSource):
         """
         super().__init__(name, table, around)
         if (table.command is None) == (table.url is None):
-            raise ValueError('give command = ["program", …] or url = "https://…", one of the two')
+            raise ValueError('give either command = ["program", …] or url = "https://…"')
         if (table.tool is None) == (table.resource is None):
-            raise ValueError('give tool = "name" or resource = "address", one of the two')
+            raise ValueError('give either tool = "name" or resource = "address"')
         if table.url is not None and "@" in urlsplit(table.url).netloc:
             raise ValueError("url holds a user or password; use headers_env instead")
         self._folder = around.folder
@@ -149,18 +149,18 @@ class McpSource(DeclaredSource):
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED:
                 raise _SessionEnded(str(error)) from error
-            raise SourceFailed(self.name, f"{self.place} refuses: {error}; see what it offers") from error
+            raise SourceFailed(self.name, f"{self.place} refuses the request: {error}; check what it offers") from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
             raise _SessionEnded(type(error).__name__) from error
         text = self._bounded([getattr(each, "text", None) for each in called.content], called.structured_content)
         if called.is_error:
-            raise SourceFailed(self.name, f"the tool {self.table.tool!r} failed: {text[:300]}; see its arguments")
+            raise SourceFailed(self.name, f"the tool {self.table.tool!r} failed: {text[:300]}; check its arguments")
         return text
 
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
-        """Return the structured content as JSON, or the texts if there is none.
+        """Return the structured content as JSON, or the texts if there is no structured content.
 
-        Raises SourceFailed if that is too long.
+        Raises SourceFailed if there is neither, or if the result is too long.
         """
         if isinstance(structured, dict) and list(structured) == ["result"]:
             structured = structured["result"]  # the SDK wraps a result that is not an object
@@ -291,9 +291,9 @@ class _SessionEnded(Exception):
 
 
 def _parse_argument(value: object) -> object:
-    """Return an argument of a tool in which each text is replaced by its template.
+    """Return an argument of a tool with every text in it parsed as a template.
 
-    Raises ValueError for an invalid one.
+    Raises ValueError for an invalid template.
     """
     if isinstance(value, str):
         return QueryTemplate(value)

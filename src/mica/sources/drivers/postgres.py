@@ -53,7 +53,7 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
 
 
 class PostgresPool:
-    """The connection pool for one address. All sources with this address share it. The last one closes it."""
+    """The connection pool for one address. All sources with this address share it; the last one to close closes it."""
 
     def __init__(self, dsn: Secret) -> None:
         self._dsn = dsn

@@ -22,8 +22,7 @@ ROWS_TOLD_MAX = 3  # unusable rows that are reported individually; others are co
 
 NUMBER_DIGITS_MAX = 300
 LONG_NUMBER = (
-    f"a value is a number of more than {NUMBER_DIGITS_MAX} digits, which no other can be compared with; "
-    "make a text of it"
+    f"a value is a number of more than {NUMBER_DIGITS_MAX} digits, which cannot be compared; convert it to text"
 )
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -173,7 +172,7 @@ class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     valid_from: Moment = "{valid_from}"
     valid_until: Moment = "{valid_until}"
     locator: Templated = "{locator}"
-    is_estimate: Annotated[bool, msgspec.Meta(description="true where numbers of this source may be blended")] = False
+    is_estimate: Annotated[bool, msgspec.Meta(description="true if its numbers may be averaged with others")] = False
 
 
 class MappedRows(NamedTuple):
@@ -217,7 +216,7 @@ class RowMapping:
         found = self._filled("key", row)
         key = "" if found is NOTHING else as_text(found).strip()
         if not key:
-            raise Unusable(f'it has no key{_columns(row)}; say which column is one: key = "{{column}}"')
+            raise Unusable(f'it has no key{_columns(row)}; say which column is the key: key = "{{column}}"')
         value = as_value(self._filled("value", row))
         found = self._filled("text", row)
         if found is NOTHING or found is None:
@@ -225,7 +224,7 @@ class RowMapping:
         else:
             text = as_text(found)
         if not text or text.isspace():
-            raise Unusable(f'it has no text{_columns(row)}; say what is shown: text = "{{column}}"')
+            raise Unusable(f'it has no text{_columns(row)}; say which column is the text: text = "{{column}}"')
         locator = self._filled("locator", row)
         return Fragment(
             key=_cut(key, KEY_CHARACTERS_MAX),
@@ -243,8 +242,8 @@ class RowMapping:
     def _filled(self, name: str, row: SourceRecord) -> object:
         """Return the value of the fragment's field `name` for a row.
 
-        If the row does not have the column, the result depends on the template. For one that the settings give,
-        Unusable is raised. For a default one, NOTHING is returned.
+        If the row does not have the column, Unusable is raised for a template from the settings, and NOTHING is
+        returned for the default template.
         """
         columns = row.columns
         if (column := self._columns.get(name)) is not None and type(columns) is dict:
@@ -318,7 +317,7 @@ def as_text(value: object) -> str:
         except (TypeError, ValueError, RecursionError) as error:
             raise Unusable(f"a value cannot be shown: {error}") from error
     if isinstance(value, bytes | bytearray | memoryview):
-        raise Unusable("a value is bytes; let the query make a text of it")
+        raise Unusable("a value is bytes; let the query convert it to text")
     if isinstance(value, int) and not is_value(value):
         raise Unusable(LONG_NUMBER)
     return as_text(str(value))
@@ -335,7 +334,7 @@ def as_value(value: object) -> Value:
         return None if value is NOTHING else value  # type: ignore[return-value]  # the rest of the union
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise Unusable(f"its value is {value}, which is no number to compare")
+            raise Unusable(f"its value is {value}, which cannot be compared; give a finite number")
         if value.adjusted() > NUMBER_DIGITS_MAX:
             raise Unusable(LONG_NUMBER)
         value = int(value) if value == value.to_integral_value() else float(value)
@@ -343,7 +342,7 @@ def as_value(value: object) -> Value:
         raise Unusable(LONG_NUMBER)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise Unusable(f"its value is {value}, which is no number to compare")
+            raise Unusable(f"its value is {value}, which cannot be compared; give a finite number")
         return value
     return value if isinstance(value, int) else _cut(as_text(value), TEXT_CHARACTERS_MAX)
 

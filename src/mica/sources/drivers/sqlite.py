@@ -27,9 +27,10 @@ CELL_BYTES_MAX = 1_000_000  # of one value; longer ones are content, not a state
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 READING = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE})
 
-Query = Annotated[str, About(min_length=1, description="one SELECT, with $1, $2 … where parameters go")]
+Query = Annotated[str, About(min_length=1, description="one SELECT, with $1, $2 … as its parameters")]
 Parameters = Annotated[
-    tuple[str, ...], About(description='what $1, $2 … are, of {domain}, {type} and {id}, as in ["{type}", "{id}"]')
+    tuple[str, ...],
+    About(description='the values of $1, $2 … from {domain}, {type} and {id}, as in ["{type}", "{id}"]'),
 ]
 
 
@@ -47,7 +48,7 @@ def parse_parameters(parameters: tuple[str, ...] | None) -> list[QueryTemplate]:
 class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
     """The settings of a source that queries a SQLite file."""
 
-    path: Annotated[str, About(min_length=1, description="a file of SQLite")]
+    path: Annotated[str, About(min_length=1, description="a SQLite file")]
     query: Query
     parameters: Parameters | None = None
     bytes_max: Annotated[int, About(ge=1, description="a number of bytes")] = CELL_BYTES_MAX
@@ -179,7 +180,7 @@ class SqliteSource(DeclaredSource):
 
     def _describe(self, error: apsw.Error | KeyError) -> str:
         if isinstance(error, KeyError):
-            return f"the query has ${error.args[0]}, and parameters has {len(self._parameters)}; add what it is"
+            return f"the query has ${error.args[0]}, but `parameters` has no value for it; add one"
         if isinstance(error, apsw.AuthError | apsw.ReadOnlyError) or "not authorized" in str(error):
             return f"the query does more than read, and SQLite refused it ({error}); give one SELECT"
         if isinstance(error, apsw.InterruptError):

@@ -49,7 +49,7 @@ class SourceTable(
         About(min_length=1, description='patterns of concepts, as in ["judgment:*", "*:code_review:*"]'),
     ] = ("*",)
     rank: (
-        Annotated[int, About(ge=0, le=RANK_MAX, description=f"a whole number, 0 (most believed) to {RANK_MAX}")] | None
+        Annotated[int, About(ge=0, le=RANK_MAX, description=f"a whole number, 0 (most trusted) to {RANK_MAX}")] | None
     ) = None
     ttl_s: Annotated[float, About(ge=0, description="seconds for which an answer may be used again")] | None = None
     time_share: Annotated[
@@ -181,7 +181,7 @@ class DeclaredSource(ABC):
 
     @property
     def hint(self) -> str:
-        """A possible cause to name, as a question, when the source does not answer in time."""
+        """The end of the error message for a source that does not answer in time: a possible cause."""
         return "is it busy, or away?"
 
     @property
@@ -199,7 +199,7 @@ class DeclaredSource(ABC):
 
     @abstractmethod
     async def check(self) -> str:
-        """Return a sentence about the source, which proves that it answers. Raises SourceFailed if it does not."""
+        """Test the source, and return one sentence about what was found. Raises SourceFailed if it does not answer."""
 
     async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
         """Open the connections that stay open between questions. Raises SourceFailed."""
@@ -261,7 +261,7 @@ def parts_of(concept: Concept) -> dict[str, str]:
 
 
 class Where:
-    """Conditions on rows: columns that must equal a part of the concept.
+    """Conditions on rows: each names a column and the text that it must equal, which may contain parts of the concept.
 
     Rows are filtered after the query, not by it.
     """
