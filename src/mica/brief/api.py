@@ -95,7 +95,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def compose_nothing(self) -> Brief:
-        """Return an empty brief: briefs are switched off in the space, or withheld from this session for comparison."""
+        """Return an empty brief, for a space with briefs switched off or a session held out for comparison."""
         return Brief(query=self.query, text="", passages=(), tokens=0, budget_tokens=self.budget_tokens, is_off=True)
 
 
@@ -192,7 +192,7 @@ class Briefs:
     ) -> _Request:
         defaults = self._settings.brief
         if not isinstance(query, str):
-            raise InvalidInput(f"a query is a text, not {query!r}; omit it to ask without one")
+            raise InvalidInput(f"a query is a text, not {query!r}; omit it for a brief without a task")
         if preset is not None and preset not in PRESETS:
             raise InvalidInput(f"there is no preset {preset!r}; use one of {', '.join(PRESETS)}")
         if preset is not None and budget_tokens is not None:
@@ -201,9 +201,9 @@ class Briefs:
             budget_tokens = defaults.budget_tokens if preset is None else PRESETS[preset]
         check_budget("brief", budget_tokens)
         if not 0 <= recency_weight <= 1:
-            raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
+            raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give a number from 0 to 1")
         if deadline_s is not None and not 0 < deadline_s < math.inf:
-            raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
+            raise InvalidInput(f"a deadline of {deadline_s} seconds is not possible; give a finite number above 0")
         requested = [concept] if isinstance(concept, str | Concept) else concept
         concepts = [parse_concept(each) for each in (*defaults.concepts, *requested)]
         return _Request(
@@ -234,9 +234,9 @@ class Briefs:
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
     ) -> list[ConceptAccount]:
-        """Merge the answers of all sources about each concept. `answers` has one entry for each concept of the request.
+        """Merge what all sources answered about each concept, and record the result unless this is a preview.
 
-        The merged answers are also recorded, unless the request is a preview.
+        `answers` has one entry for each concept of the request.
         """
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
@@ -271,9 +271,9 @@ class Briefs:
         return request.compose(own.fragments, accounts, missing=own.missing)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
-        """Wait until all events emitted so far are stored. The result is an empty dict if that succeeds.
+        """Wait until all events emitted so far are stored, and return an empty dict.
 
-        If the store fails or is late, the result has the reason, as an entry for the `missing` of the brief.
+        If the store fails or is late, return the reason as an entry for the field `missing` of the brief.
         """
         try:
             await asyncio.wait_for(self._log.stored(), timeout_s)
@@ -357,8 +357,8 @@ class Briefs:
                 return lines
             if isinstance(error, InvalidInput):
                 raise InvalidInput(
-                    f"{reference!r:.80} is no id, no number such as 12, and no line of the latest {RECEIPTS_MAX} "
-                    "briefs and gathers begins with it; give at least the first two words of a line"
+                    f"{reference!r:.80} is not an id or a number such as 12, and none of the latest {RECEIPTS_MAX} "
+                    "briefs and gathers has a line that begins with it; give at least the first two words of a line"
                 ) from error
             raise
         # A number at the end may be part of the text, such as a pull request in the subject of a commit.

@@ -34,14 +34,14 @@ def fit(
 ) -> tuple[list[Passage], int]:
     """Return a pair: the passages to show, best first, and the number of passages left out.
 
-    The passage with the highest score is tried first, and one that does not fit is skipped. The best passage of each
-    source is tried before all others if it is short and scores nearly as high as the best of all, so that long passages
-    do not displace whole sources. A passage that repeats or covers a better one is dropped. The first passage of each
-    day also costs `day_tokens`, for the line with the date. Passages from other systems take at most `fragment_tokens`
-    together.
+    Passages are tried in order of their scores, and those that do not fit are skipped. But the best passage of each
+    source is tried before all others if it costs at most CHEAP_SHARE of the budget and has at least WORTH_SHARE of the
+    highest score, so that long passages do not displace whole sources. A passage is dropped if a chosen one has the
+    same words, or stands for one of the same events. The first passage of each day also costs `day_tokens`, for the
+    line with the date. Passages from other systems take at most `fragment_tokens` together.
 
-    The number counts passages that do not fit, and crystals dropped because a better passage shows part of them.
-    Dropped repetitions are not counted.
+    The number counts passages that do not fit, and crystals that are dropped because a chosen passage shows part of
+    them. Other dropped passages are not counted.
     """
     chosen: list[Passage] = []
     claims: set[tuple[str, ...]] = set()
@@ -77,11 +77,11 @@ def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], 
 
 
 def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
-    """Move some passages to the front: the best one of each source, if it is cheap and scores nearly as high as any.
+    """Move the best passage of each source to the front if it is cheap and its score is high enough.
 
-    `passages` are best first. Cheap means at most `cheap_tokens`. Three kinds are never moved: crystals, because they
-    replace passages with higher scores; passages that a crystal covers, because showing one excludes the crystal; and
-    passages from other systems.
+    `passages` are best first. Cheap means at most `cheap_tokens`; the score must be at least WORTH_SHARE of the highest
+    one. Three kinds are never moved: crystals, because they replace passages with higher scores; passages that a
+    crystal covers, because showing one excludes the crystal; and passages from other systems.
     """
     firsts: dict[str, Passage] = {}
     for passage in passages:

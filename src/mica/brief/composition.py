@@ -51,7 +51,7 @@ def compose(
 ) -> Brief:
     """Compose a brief within the budget from `passages` and from what sources answered about concepts (`accounts`).
 
-    The brief also lists conflicts between sources, and the sources that did not answer or only from an old cache.
+    The brief also lists conflicts between sources, sources that did not answer, and sources with an old answer.
     """
     gaps = dict(missing)
     for account in accounts:
@@ -171,9 +171,9 @@ def compress_passages(
     budget_tokens: int,
     cost: Callable[[Passage], Passage],
 ) -> tuple[list[Passage], Coverage | None]:
-    """Shorten passages so that together they fit the budget. Return a pair: the passages, and how much they show.
+    """Shorten passages so that together they fit the budget. Return them, and how many sentences they still show.
 
-    If all passages fit unshortened, the second value is None. `cost` returns a passage with its token count set. A
+    If all passages fit as they are, the second value is None. `cost` returns a passage with its token count set. A
     sentence scores higher if it contains more terms of the query, if its terms are rare, and if its passage has a
     higher score. The best sentences are chosen, and keep their order; a passage without a chosen sentence is dropped.
     """

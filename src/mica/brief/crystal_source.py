@@ -1,7 +1,7 @@
-"""The sources that add crystals, which are summaries of past work, and teachings to a brief.
+"""Two sources for briefs: crystals, which summarize past work, and teachings.
 
-Teachings are statements that a person promoted from a crystal. For a task, all of them are returned, matching ones
-first; for a concept, those that contain the id of the concept.
+A teaching has the statements of a crystal that was promoted. For a task, the latest teachings are returned, and those
+that match it get a higher score. For a concept, those that contain its id are returned.
 """
 
 from __future__ import annotations

@@ -106,9 +106,9 @@ class RankedFileSource:
 class TrailSource:
     """A source that answers a concept with trails: those whose name, kind of task or file is the concept's id.
 
-    It caches whether the space has any trails. If the space has neither trails nor events from which trails are
-    learned, this is cached until such an event arrives. Otherwise it is cached for `LEARNED_S` seconds, because another
-    process may learn trails.
+    It caches the answer to the question whether the space has any trails. If the space has neither trails nor events
+    from which trails are learned, the answer is cached until such an event arrives. Otherwise it is cached for
+    `LEARNED_S` seconds, because another process may learn trails.
     """
 
     declared = SourceDeclaration(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))

@@ -202,7 +202,7 @@ def _uses(visit: Visit) -> tuple[tuple[int, str], ...]:
 
 
 def _quote(text: str) -> str:
-    """Flatten a text to one line that cannot close the fence or start a heading."""
+    """Return a text as one line, cut to QUOTE_CHARACTERS_MAX, without tags that could end the handoff."""
     flat = " ".join(neutralize_entry(text[: 4 * QUOTE_CHARACTERS_MAX]).split())
     return flat if len(flat) <= QUOTE_CHARACTERS_MAX else flat[: QUOTE_CHARACTERS_MAX - 1] + "…"
 

@@ -61,9 +61,9 @@ async def write_session_answer(
 async def write_prompt_answer(
     spools: Spools, navigator: Navigator | None, *, root: Path | None, settings: Settings, now: datetime
 ) -> None:
-    """Write the files from which hooks suggest files for a prompt: past work, the working tree, and the ranking code.
+    """Write what hooks need to suggest files for a prompt: data on past work and on the working tree, and ranking code.
 
-    If suggestions are switched off or impossible, these files are removed instead.
+    If suggestions are switched off or impossible, remove it instead.
     """
     library = find_stemmer()
     if not settings.observe.offers or navigator is None or root is None or library is None:
@@ -88,7 +88,7 @@ async def write_prompt_answer(
 
 
 def remove_answers(spools: Spools) -> None:
-    """Remove all that was prepared for hooks. It is called when text was withdrawn, which hooks might show otherwise.
+    """Remove everything that was prepared for hooks, because it may contain text that was withdrawn.
 
     The next preparation writes the answers again, without that text.
     """
@@ -97,7 +97,7 @@ def remove_answers(spools: Spools) -> None:
 
 
 def remove_prompt_answer(spools: Spools) -> None:
-    """Remove the files from which hooks suggest files for a prompt."""
+    """Remove the data that hooks need to suggest files for a prompt."""
     spools.write_answer(hook.PROMPT_ANSWER, None)
     spools.past.unlink(missing_ok=True)
 

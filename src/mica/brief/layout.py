@@ -58,10 +58,10 @@ def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str]
 def best_alone(
     passages: Sequence[Passage], *, budget_tokens: int, missing: Mapping[str, str], notes: Sequence[str] = ()
 ) -> tuple[Passage | None, int | None]:
-    """Return a pair: the first passage that fits the budget in a brief without other passages, and None.
+    """Return the first passage that fits the budget in a brief without other passages, and None.
 
-    If no passage fits even so, the pair is None and the smallest budget, in tokens, in which one of them would fit.
-    Without passages, both values are None.
+    If no passage fits, return None and the smallest budget, in tokens, in which one of them would fit. Without
+    passages, both values are None.
     """
 
     def tokens(passage: Passage) -> int:

@@ -282,7 +282,7 @@ def replace_section(text: str, title: str, body: Sequence[str]) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Flatten a text to one line that starts no heading, code or comment inside a list."""
+    """Return a text as one line for a Markdown list, in which it cannot begin a heading, code or a comment."""
     flat = " ".join(_HIDDEN.sub(" ", text).split()).replace("<!--", "&lt;!--")
     return f"\\{flat}" if _BEGINS_BLOCK.match(flat) else flat
 
@@ -292,7 +292,7 @@ def _ending(line: str) -> str:
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield each heading: its first line, the line after it, its level and its title."""
+    """Yield for each heading: the index of its first line, the index of the line after it, its level, its title."""
     fence = ""
     is_comment = False
     bare = [line.rstrip("\r\n").removeprefix("" if number else "\ufeff") for number, line in enumerate(lines)]
@@ -319,7 +319,7 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def _paragraph(lines: Sequence[str], last: int) -> int:
-    """Return the first line of the paragraph that ends with line `last`."""
+    """Return the index of the first line of the paragraph whose last line has the index `last`."""
     first = last
     while first and not _NO_PARAGRAPH.match(lines[first - 1]) and not _UNDERLINE.fullmatch(lines[first - 1]):
         first -= 1

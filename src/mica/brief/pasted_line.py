@@ -29,7 +29,7 @@ _NEXT_FILE = re.compile(r"\),\s")
 
 
 def parse_handles(text: str) -> list[str]:
-    """Return the event numbers at the end of a line, as in `… (#12 #14)`; without any, a list of the stripped text."""
+    """Return the event numbers at the end of a line, as in `… (#12 #14)`; if it has none, return the text itself."""
     match = _HANDLES.search(text)
     return re.findall(r"#\d+", match[1]) if match else [text.strip()]
 
@@ -69,14 +69,14 @@ class PastedLine:
         return self.begins(*shown) or (is_compressed and any(map(self._is_part, shown)))
 
     def continues_excerpt(self, event: Event) -> bool:
-        """Return True if the text shown for `event` has a line, after its first one, that begins with this line."""
+        """Return True if any line but the first of the text shown for `event` begins with this line."""
         excerpt = _excerpt_of(event)
         return excerpt is not None and self.begins(*neutralize_entry(excerpt.text).splitlines()[1:])
 
     def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
-        """Return True if this line is a list of files, or its beginning: one file for each event in `steps`.
+        """Return True if this line is the list of files that a brief shows for the events in `steps`, or its beginning.
 
-        None in `steps` stands for a purged event, which matches any file.
+        None in `steps` stands for a purged event, which matches any file. The label of the list depends on `has_query`.
         """
         kinds = KINDS_FOR_TASK if has_query else (MOST_USED,)
         if self.begins(*kinds):

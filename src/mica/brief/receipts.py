@@ -62,8 +62,8 @@ async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Eve
 async def bury_late(log: EventLog, purges: PurgeLog, recorded: Iterable[Event]) -> None:
     """Empty each receipt in `recorded` that quotes an event which was purged while the receipt was made.
 
-    The events in `recorded` were just stored. A purge replaces events by tombstones and then searches for receipts;
-    this function searches for tombstones after the receipts are stored. So one of the two always finds such a receipt.
+    The events in `recorded` were just stored. A purge first replaces events by tombstones, then searches for receipts.
+    This function searches for tombstones after the receipts were stored, so it finds the receipts that a purge misses.
     """
     quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, *GATHERED_NAMES)}
     stones = {}

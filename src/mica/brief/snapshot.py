@@ -33,9 +33,9 @@ OWN_CLOCK = {RECEIPT: "recalled", **dict.fromkeys(GATHERED_NAMES, "recalled"), T
 
 
 async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
-    """Return a copy of the events that were recorded up to the time `at`, each at its own position.
+    """Return a store with the events that were recorded up to the time `at`, each at its own position.
 
-    Later events have no content in the copy. An event that has been purged since `at` is a tombstone.
+    Events that were recorded later are in it without their content. An event that was purged since `at` is a tombstone.
     """
     past = EphemeralStore()
     position = 0

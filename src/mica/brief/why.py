@@ -117,7 +117,7 @@ async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
 
 
 async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Why]:
-    """Return the explanations again. Each event in them that was retracted now has the reason of its retraction."""
+    """Return copies of the explanations. In them, each retracted event has the reason of its retraction."""
     reasons: dict[object, str] = {}
     for each in await log.query(EventQuery(names=tuple(WITHDRAWALS), limit=None)):
         reasons.setdefault(each.data.get(WITHDRAWALS[each.name]), str(each.data.get("reason", "")))
