@@ -109,7 +109,7 @@ async def test_a_later_revision_replaces_an_earlier_teaching(memory: mica.Memory
 
     assert await memory.crystals.teachings() == [new]
     assert [each.id for each in await memory.crystals.teachings(with_ended=True)] == [old.id, new.id]
-    with pytest.raises(mica.InvalidInput, match=f"superseded or retracted and cannot be taught; {revised.id}"):
+    with pytest.raises(mica.InvalidInput, match=f"superseded or retracted and cannot be promoted; {revised.id}"):
         await memory.crystals.promote(made.id, by="ann")
 
 
@@ -204,11 +204,11 @@ async def test_a_reference_that_is_not_a_teaching_is_refused(memory: mica.Memory
         await memory.crystals.promote(mark.id)
     for reference, kind in ((mark.id, "mark"), (made.id, "crystal")):
         with pytest.raises(
-            mica.InvalidInput, match=rf"event #\d+ is a {kind}, no teaching; `mica crystals teachings` lists"
+            mica.InvalidInput, match=rf"event #\d+ is a {kind}, not a teaching; `mica crystals teachings` lists"
         ):
             await memory.crystals.withdraw(reference, reason="no teaching")
     teaching = await memory.crystals.promote(made.id, by="ann")
-    with pytest.raises(mica.InvalidInput, match=f"is a crystal, no teaching; its teaching is #{teaching.position}$"):
+    with pytest.raises(mica.InvalidInput, match=f"is a crystal, not a teaching; its teaching is #{teaching.position}$"):
         await memory.crystals.withdraw(made.id, reason="the number of its crystal")
     for name in (PROMOTED, WITHDRAWN):
         memory.emit(name, {"content": "anything"})

@@ -112,9 +112,7 @@ class Crystals:
         if level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
         if tree is not None and (session is not None or level != "session"):
-            raise InvalidInput(
-                "a tree gets one crystal beside the hierarchy of time; leave out the level and the session"
-            )
+            raise InvalidInput("a crystal of a tree cannot be limited to a level or a session; leave out both")
         if since is not None and since.tzinfo is None:
             raise InvalidInput(f"{since.isoformat()} has no time zone; use an aware datetime")
         self._log.check_asserted(label or "")
@@ -155,8 +153,8 @@ class Crystals:
     async def remake(self, removed: RemovedCrystals) -> Crystallized:
         """Make again the crystals that a purge removed and those that lost a source; make no other crystals.
 
-        Makes nothing if the setting `auto` is off. An error is not raised: the result then lists each removed crystal
-        as waiting, with the error as the reason.
+        Makes nothing if the setting `auto` is off. If an error occurs, it is not raised. Instead, the result lists each
+        removed crystal as waiting, with the error as the reason.
         """
         if not self._settings.auto:
             return Crystallized(
@@ -193,7 +191,9 @@ class Crystals:
         context = self._log.here.context
         if period is None:
             if level != "session" or context.session is None:
-                raise InvalidInput("name the period of this crystal: there is no current session")
+                raise InvalidInput(
+                    "name the period of this crystal; only a session crystal of the current session may omit it"
+                )
             period, own = await self._crystallizer.of_session(context.session)
             sources = list(dict.fromkeys([*own, *sources]))
         statements = [text for section in (insight, significance, principles) for text, _ in section]

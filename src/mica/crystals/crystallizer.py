@@ -223,7 +223,7 @@ class Crystallizer:
             if is_of_another(mark, period):
                 raise InvalidInput(
                     f"{mark.id} is a mark of session {mark.session!r} and cannot be a source of {period}; "
-                    f"leave it out, or commit it to {periods.session_period(mark.session or '')}"
+                    f"leave it out, or use it for a crystal of {periods.session_period(mark.session or '')}"
                 )
         before = [each for each in await self._crystals.query(CrystalQuery(period=period)) if each.level == level]
         insight, significance, principles = (
@@ -429,9 +429,9 @@ class Crystallizer:
         return await live_marks(self._texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """Return each purged epoch in `survivors` as a due period without sources, which gets no crystal any more.
+        """Return each purged epoch in `survivors` as a due period without sources, so that it gets no new crystal.
 
-        If a week of the epoch may still get a new crystal, the epoch is returned as waiting instead.
+        An epoch is returned as waiting instead if one of its weeks may still get a new crystal.
         """
         if not survivors:
             return []
@@ -613,10 +613,10 @@ class Crystallizer:
 
 
 def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
-    """Return True if `due` belongs to a removed crystal.
+    """Return True if `due` is the period of a removed crystal, or replaces one.
 
-    A waiting period does if the crystal had this period. A due period does if it has a source in `replaced` (sources
-    and successors of removed crystals), or no sources at all.
+    A waiting period must be the period of a removed crystal. A due period must have no sources, or a source in
+    `replaced`, which has the sources and the successors of removed crystals.
     """
     if isinstance(due, Waiting):
         return due.period in removed.periods

@@ -78,7 +78,7 @@ class DigestSource(msgspec.Struct, frozen=True, gc=False):
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
-    """Distinct statements in order of time. Every source is either cited or dropped."""
+    """The statements of a digest in order of time, without repetitions. Every source is either cited or dropped."""
 
     insight: tuple[Statement, ...] = ()
     significance: tuple[Statement, ...] = ()  # reasons and consequences stated by a source
@@ -105,10 +105,10 @@ def extract(
 ) -> Digest:
     """Make a digest of `sources` that fits the budget and is shorter than all sources together.
 
-    Prompts, and sentences that repeat `task`, take at most a share of the budget. If the sources are statements of
-    crystals, pass as `counted` the tally of all marks beneath them; otherwise each source counts by its weight. `pause`
-    is called every few microseconds, so that background work can yield. Raises InvalidInput if a time has no time zone
-    or the budget is negative.
+    Prompts, plans, and sentences that repeat `task` take at most REQUEST_SHARE of the budget, unless there is nothing
+    else. If the sources are statements of crystals, pass as `counted` the tally of all marks beneath them; otherwise
+    each source counts by its weight. `pause` is called every few microseconds, so that background work can yield.
+    Raises InvalidInput if a time has no time zone or the budget is negative.
     """
     _check(sources, budget_tokens)
     ordered = sort_by_time(sources)
@@ -179,7 +179,9 @@ def _check(sources: Iterable[DigestSource], budget_tokens: int) -> None:
         raise InvalidInput(f"a digest cannot have {budget_tokens} tokens; give 0 or more")
     for source in sources:
         if source.at is not None and source.at.tzinfo is None:
-            raise InvalidInput(f"source {source.id!r} is dated {source.at.isoformat()} without a time zone")
+            raise InvalidInput(
+                f"source {source.id!r} is dated {source.at.isoformat()} without a time zone; use an aware datetime"
+            )
 
 
 Line: TypeAlias = list[Sentence]  # the sentences of one source
@@ -237,9 +239,9 @@ class TextReader:
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
-    """Return the worth of each mentioned unit: its salience minus a share of the mean, times its rarity.
+    """Return the worth of each mentioned unit (term or identifier).
 
-    A unit is a term or an identifier.
+    It is the salience of the unit, minus INDIFFERENT times the mean salience, multiplied by the rarity of the unit.
     """
     known = {unit: likely[unit] for unit in dict.fromkeys(mentioned) if unit in likely}
     bar = INDIFFERENT * sum(known.values()) / max(1, len(known))
@@ -262,7 +264,7 @@ def _thoughts(sentences: Iterable[list[Sentence]], is_thought: Test) -> list[lis
 def _is_thought(sentence: Sentence, table: Table) -> bool:
     """Return True if a sentence is worth quoting: it is readable by itself and is neither announcement nor boilerplate.
 
-    Instructions and questions in a prompt are never worth quoting.
+    Instructions and questions in a prompt are not, nor are headings after the first sentence of the prompt.
     """
     text = sentence.text
     named = sum(not unit.isdigit() for unit in sentence.units)
@@ -279,10 +281,10 @@ def _is_thought(sentence: Sentence, table: Table) -> bool:
 
 
 def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
-    """Return True for tool output and errors that say nothing specific.
+    """Return True for a sentence about an edit, command or error that says nothing specific.
 
-    Examples: "Exit code 1", and an error of only common words such as "String to replace not found in file.". A
-    sentence with an identifier is never boilerplate.
+    Examples are "Exit code 1" and "String to replace not found in file.", which has only common words. A sentence with
+    an identifier is never boilerplate.
     """
     if any(unit.startswith(IDENTIFIER) for unit in sentence.units):
         return False
@@ -339,9 +341,9 @@ def _dropped(
     fits: Test,
     had_room: Test,
 ) -> Iterator[Dropped]:
-    """Yield each source that is not cited, with the reason. Of several sources with one id, the first decides.
+    """Yield each source that is not cited, with the reason. Of sources with the same id, only the first counts.
 
-    `fits` tests if a sentence alone fits the budget, `had_room` if it also fits beside the chosen sentences.
+    `fits` tests if a sentence alone fits the budget, `had_room` if it fits together with the chosen sentences.
     """
     listed = {sources[each.place].id for same in chosen for each in same}
     citing: dict[str, list[EventId]] = {}

@@ -105,9 +105,9 @@ def continue_draft(
 ) -> CrystalDraft | None:
     """Return a draft that keeps the statements of `written` crystals and adds those of `digest`.
 
-    A statement is kept if all marks that it cites remain. `digest` covers the other sources, and is left out if the
-    draft would not be shorter than the sources. Returns None if no statement of an insight is kept, or if the kept
-    statements alone are not shorter than the sources.
+    A statement is kept if all marks that it cites are beneath the sources. `digest` covers the other sources, and is
+    left out if the draft would not be shorter than the sources. Returns None if no statement of an insight is kept, or
+    if the kept statements alone are not shorter than the sources.
     """
     beneath = frozenset[EventId]().union(*made_of.marks.values())
     own = [
@@ -231,7 +231,7 @@ def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Moo
 
 
 def _confidence(sources: Sequence[Mark] | Sequence[Crystal], cited: set[EventId]) -> float:
-    """Return the mean confidence of the sources: of the cited marks, or of all crystals."""
+    """Return the mean confidence of the sources. Marks count only if they are cited; crystals always count."""
     trusted = [
         TRUST.get(source.origin, 0.5) if isinstance(source, Mark) else source.confidence
         for source in sources

@@ -163,9 +163,9 @@ class _DigestRun:
         self.rejected: list[RejectedStatement] = []
 
     async def condense(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
-        """Digest the notes in parts that fit the window. The statements from several parts are digested together again.
+        """Digest the notes in parts that fit the window. If there are several parts, digest their statements again.
 
-        Raises InvalidAnswer if the statements are not shorter than the notes, or if there are none.
+        Raises InvalidAnswer if the statements of several parts are not shorter than the notes, or if there are none.
         """
         parts = list(_parts(notes, self._room))
         if not self.parts:
@@ -257,7 +257,9 @@ def _room(window_tokens: int) -> int:
     answer = SHARE / STATEMENT_TOKENS * JSON_TOKENS
     room = int(max((left - JSON_TOKENS) / (MARGIN + answer), (left - _output_tokens(most)) / MARGIN))
     if room < 100:
-        raise InvalidInput(f"a window of {window_tokens:,} tokens is too small for a digest; name a larger model")
+        raise InvalidInput(
+            f"a window of {window_tokens:,} tokens is too small for a digest; use a model with a larger one"
+        )
     return room
 
 

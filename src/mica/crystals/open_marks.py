@@ -32,7 +32,7 @@ async def find_unfulfilled(
 
 
 async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> bool:
-    """Return True if a mark that was not retracted fulfills this mark, which is its parent."""
+    """Return True if a child of this mark fulfills it and was not retracted."""
     below = await live_marks(texts, await chains.descendants(mark, depth=1))
     return any(each.relation == "fulfills" and each.parent_id == mark for each in below)
 

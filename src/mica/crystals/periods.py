@@ -1,4 +1,4 @@
-"""Decides when a session, day, week or epoch is over, and which sources its crystal gets. The clock is a parameter.
+"""Decides when a session, day, week or epoch is over, and which sources its crystal gets. `now` is a parameter.
 
 Marks are crystallized when their session is over. Small sessions are pooled at the end of the day, so that no crystal
 is longer than its sources. After a late mark or a retraction, the crystal and those above it get a new revision.
@@ -30,7 +30,7 @@ SESSION_MARKS_MIN = 5  # smaller sessions are pooled
 
 
 class Survivor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record of a purged epoch or tree crystal. From it the crystal is made again with the sources that remain."""
+    """What is known of a purged epoch or tree crystal, to make it again from its remaining sources."""
 
     crystal: EventId  # the purged one
     period: str
@@ -117,9 +117,9 @@ def sessions(
 ) -> Iterator[DuePeriod[Mark] | Waiting]:
     """Yield the sessions, and daily pools of small sessions, that can be crystallized now, and those that must wait.
 
-    `marks` are those that no crystal covers. `live` has the present crystals of their sessions and pools; `last_at` has
-    the time of a session's last event. With `forced`, every session counts as over. Marks in `sealed` belonged to a
-    crystal that was removed, so they are included even if their session is not over.
+    `marks` are the marks that no crystal covers. `live` has the present crystals of their sessions and pools, and
+    `last_at` the time of each session's last event. With `forced`, every session counts as over. Marks in `sealed`
+    belonged to a crystal that was removed, so they are included even if their session is not over.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
@@ -172,7 +172,7 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
-    """Map each period to its crystals. A crystal of a later day of a session is also listed under the session."""
+    """Map each period to its crystals. The period of a session also lists the crystals of later days of the session."""
     by_period: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_period[crystal.period].append(crystal)
@@ -213,7 +213,7 @@ def days(
     """Yield the days that can be crystallized now, and those that must wait.
 
     `crystals` are the session crystals that no day crystal covers; `live` has the day crystals by period. With
-    `forced`, every day counts as over, and so do the periods in `again`, whose crystals were removed.
+    `forced`, every day counts as over. The periods in `again`, whose crystals were removed, always count as over.
     """
     by_day: defaultdict[date, list[Crystal]] = defaultdict(list)
     for crystal in crystals:

@@ -42,8 +42,8 @@ async def read_matching(
 ) -> list[Crystal]:
     """Return the crystals that fit `query` and contain one of `query_terms`, in the index's order.
 
-    If there are more than `limit`, the crystals with the most terms are read; ties go to the latest. Only crystals that
-    are read are checked for lost sources, because the check is slow.
+    At most `limit` crystals are read: those with the most terms and, of equals, the latest. Only crystals that are read
+    are checked for lost sources, because the check is slow.
     """
     of_any = msgspec.structs.replace(query, is_stale=None)
     postings = await index.postings(sorted(query_terms), of_any) if query_terms else {}

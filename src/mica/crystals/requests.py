@@ -43,7 +43,7 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
         return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.to_remake])
 
     def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
-        """Return the removed crystals that `done` did not make again, with the reason and the count of sources left."""
+        """Return the removed crystals that `done` did not make again, as waiting periods, each with the reason."""
         made = {each.period for each in done.crystals}
         known = {each.period: each for each in done.waiting}
         ended = [each for each in self.to_remake if each.period not in made]
@@ -56,9 +56,9 @@ class Digester(Protocol):
     async def __call__(
         self, sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
-        """Return a digest of the sources within the budget, and the method.
+        """Return a digest of the sources within the budget, and the name of the method that made it.
 
-        `marks` are all marks beneath the sources; empty if the sources are marks themselves.
+        If the sources are statements of crystals, `marks` may have all marks beneath them; otherwise it is empty.
         """
 
 

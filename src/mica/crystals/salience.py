@@ -113,7 +113,7 @@ _CHORE = re.compile(
 
 
 class UnitMentions(msgspec.Struct, array_like=True, gc=False):
-    """Counts of the mentions of one unit (a term or identifier), with the number of the first and last mark with it."""
+    """Counts of the mentions of one unit (a term or identifier), and the numbers of its first and its last mark."""
 
     first: int
     last: int

@@ -43,7 +43,8 @@ def split(text: str) -> Iterator[str]:
 def parts(sentence: str) -> Iterator[str]:
     """Yield the clauses of a long sentence; yield a short sentence whole.
 
-    A sentence is split at colons and semicolons with enough words on both sides, which are dropped.
+    A long sentence is split at each colon or semicolon that has at least CLAUSE_WORDS_MIN words on both sides. The
+    clauses do not contain these colons and semicolons.
     """
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
@@ -56,9 +57,9 @@ def parts(sentence: str) -> Iterator[str]:
 
 
 def tail(sentence: str) -> str:
-    """Return the last clause of a long sentence that begins with a capital letter; "" if there is none.
+    """Return the last clause of a long sentence, if this clause begins with a capital letter.
 
-    A sentence with only one clause has none.
+    Otherwise, and for a sentence with only one clause, return "".
     """
     last = list(parts(sentence))[1:][-1:]
     return last[0] if last and last[0][0].isupper() else ""
@@ -161,7 +162,7 @@ def is_fragment(sentence: str) -> bool:
 
 
 def is_heading(sentence: str) -> bool:
-    """True for a heading such as "Files to change": a few words without the end of a sentence."""
+    """True for a heading such as "Files to change": a few words without punctuation at the end."""
     return len(sentence.split(maxsplit=HEADING_WORDS_MAX)) <= HEADING_WORDS_MAX and not _SENTENCE_END.search(sentence)
 
 
@@ -219,7 +220,8 @@ def choose(
 
     `worth` maps a unit (term or identifier) to its worth, which may be negative and counts only once. The choice is
     greedy: it takes the sentence with the most worth per token, until no sentence that fits adds worth. Of two equal
-    sentences the earlier one is taken. Requests take at most `request_tokens`. The time is about linear in all units.
+    sentences the earlier one is taken. Requests take at most `request_tokens`. The running time is about linear in the
+    total number of units.
     """
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()

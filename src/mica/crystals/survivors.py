@@ -20,7 +20,11 @@ SURVIVORS = "survivors"  # a key of the record's data
 
 
 async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], selection: Selection) -> list[Crystal]:
-    """Return the live crystals in `removed` that do not match the purge themselves, but have a purged source."""
+    """Return the live crystals in `removed` that are to be made again.
+
+    These do not match the purge themselves. If a value is the only condition of the purge, crystals that contain it are
+    included, too.
+    """
     others = [event for event in removed if selection.conditions == ("value",) or not selection.fits(event)]
     positions = frozenset([event.position for event in others if event.position is not None])
     return await index.query(CrystalQuery(positions=positions, limit=None)) if positions else []
@@ -29,9 +33,9 @@ async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], sele
 async def survivors(
     log: EventLog, removed: Iterable[Crystal], records: Iterable[Event], selection: Selection
 ) -> list[Survivor]:
-    """Return the records of epoch and tree crystals that a purge removes, from which they can be made again.
+    """Return survivors for the epoch and tree crystals in `removed`, from which these can be made again.
 
-    If earlier purge records (`records`) are purged as well, the survivors in them are included.
+    If records of earlier purges (`records`) are purged as well, the survivors in these records are included.
     """
     found = [await _survivor(log, each) for each in removed if each.level == "epoch" or each.is_tree]
     # Labels in a purged record are dropped with it.

@@ -141,7 +141,7 @@ class TeachingBook:
         of_crystal = [f"#{each.position}" for each in every if each.crystal == identifier and each.ended is None]
         instead = f"its teaching is {', '.join(of_crystal)}" if of_crystal else "`mica crystals teachings` lists them"
         kind = "crystal" if event.name == CRYSTAL else event.name
-        raise InvalidInput(f"event {event.number} is a {kind}, no teaching; {instead}")
+        raise InvalidInput(f"event {event.number} is a {kind}, not a teaching; {instead}")
 
     async def _live_crystal(self, identifier: EventId) -> Crystal:
         event = await self._log.get(identifier)
@@ -149,17 +149,17 @@ class TeachingBook:
             raise UnknownEvent(identifier)
         if event.name != CRYSTAL:
             raise InvalidInput(
-                f"event {identifier} is a {event.name}; only crystals are promoted, `mica crystals list`"
+                f"event {identifier} is a {event.name}; only crystals are promoted; `mica crystals list` lists them"
             )
         crystal = crystal_of(event)
         live = await self._index.query(CrystalQuery(level=crystal.level, period=crystal.period, limit=None))
         if crystal.id not in {each.id for each in live}:
             instead = f"; {live[-1].id} replaced it" if live else ""
-            raise InvalidInput(f"crystal {identifier} was superseded or retracted and cannot be taught{instead}")
+            raise InvalidInput(f"crystal {identifier} was superseded or retracted and cannot be promoted{instead}")
         here = frozenset([crystal.position or 0])
         if await self._index.query(CrystalQuery(positions=here, is_stale=True)):
             raise InvalidInput(
-                f"crystal {identifier} has a source that was retracted or superseded and cannot be taught; "
+                f"crystal {identifier} has a source that was retracted or superseded and cannot be promoted; "
                 "run `mica upkeep tick` to make it again, then promote the new one"
             )
         return crystal
