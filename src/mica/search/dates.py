@@ -53,7 +53,7 @@ def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None =
     """Parse a time: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or a phrase such as "last Tuesday".
 
     A phrase for a period, such as a day, means the start of the period. A datetime with a time zone is returned as it
-    is. Raises InvalidInput for a datetime without a time zone, and for a text that is anything but one time.
+    is. Raises InvalidInput for a datetime without a time zone, and for a text that is not exactly one time.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
@@ -84,9 +84,9 @@ def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None =
 
 
 def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo | None = None) -> datetime | None:
-    """Parse a time as `parse_moment` does, but also accept None and return it.
+    """Parse a time as `parse_moment` does, but return None for None.
 
-    Raises InvalidInput for a datetime without a time zone, and for a text that is anything but one time.
+    Raises InvalidInput for a datetime without a time zone, and for a text that is not exactly one time.
     """
     if isinstance(moment, str):
         return parse_moment(moment, now=now, zone=zone)
@@ -123,7 +123,7 @@ _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re
 
 
 def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """Return the period of a phrase; after "since", "after", "before" or "until", the time that these words mean."""
+    """Return the period of a phrase together with the "since", "after", "before" or "until" in front of it, if any."""
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -199,7 +199,7 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """Return the latest day with the weekday that the phrase mentions: today at the latest, or before after "last"."""
+    """Return the latest day with the weekday that the phrase mentions. After "last" or "past", this is never today."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7

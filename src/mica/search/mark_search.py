@@ -83,8 +83,8 @@ async def search(
     """Return the marks that match the query and the filters, best first.
 
     `likeness` returns how similar in meaning marks are to the query. If only the first `shown` hits will be used, fewer
-    candidates are read. `on_partial` receives two early results: first the marks that share the most words with the
-    query, then all hits of the query before it is extended by related words.
+    candidates are read. `on_partial` receives up to two early results: first the marks that share the most words with
+    the query, then all hits of the query before it is extended by related words.
     """
     parsed = parse(query, now=now, zone=zone, speakers=await chains.agents())
     near = await likeness(parsed)
@@ -201,9 +201,9 @@ class MarkQuery:
             on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
     async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
-        """Return `postings` completed by the postings of all marks that were read.
+        """Return `postings` with the postings of all marks that were read.
 
-        For a frequent term, `postings` has only the best marks. But marks next to candidates are read as well.
+        For a frequent term, `postings` lists only the best marks, so marks that are next to candidates may be missing.
         """
         unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
@@ -291,7 +291,8 @@ def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
 def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
     """Return the id of the mark that a hit corrects, and the number of corrections between that mark and the hit.
 
-    For a correction of a correction, that is the first mark. A hit that corrects nothing is its own original.
+    If that mark is a correction itself, the mark that it corrects is returned, and so on. For a hit that corrects
+    nothing, its own id is returned.
     """
     visited = {hit.id}
     while (

@@ -211,7 +211,7 @@ class Scoring:
     """Computes the scores of texts for a query.
 
     Each list in this class has one entry per text, in the order of `texts`, and a "place" is an index into these lists.
-    `parts` returns the summands and factors of one score. It is called only for texts that are shown.
+    `best` returns the scores, and `parts` the summands and factors of one score, for texts that are shown.
     """
 
     def __init__(
@@ -286,9 +286,9 @@ def score_postings(query_terms: Iterable[QueryTerm], postings: Postings) -> Iter
 
 
 def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
-    """Return the positions of marks that contain all terms but generic ones, if the query is a bare list of words.
+    """Return the positions of the marks that contain every term of a bare list of words, except generic terms.
 
-    Empty for any other query, and for a list with fewer than two such terms.
+    The result is empty if the query is not a bare list, or has fewer than two terms that are not generic.
     """
     if not query.is_bare:
         return frozenset()
@@ -412,7 +412,10 @@ def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> di
 
 
 def unevenness(postings: Postings) -> float:
-    """Return how much the lengths of marks in a space differ, from 0 to 1: about 0.4 in chats, 1 with long answers."""
+    """Return how much the lengths of marks in a space differ, from 0 to 1.
+
+    It is about 0.4 if people chat, and 1 with the long answers of assistants.
+    """
     return min(1.0, postings.length_spread)
 
 

@@ -1,8 +1,8 @@
 """The second query: the query extended by words of its best hits and by related words (query expansion).
 
 Related words are members of the kind that a question asks for: "dog" and "cat" for "which pets". The best hits of the
-first query stay in front. If the query is a bare list of words, so do the hits that contain all of them. Hits of the
-second query follow.
+first query stay in front. If the query is a bare list of words, the hits that contain all words stay in front, too.
+Hits of the second query follow.
 
 A question for several things ("which cities", "how many pets") has its answer in many sessions. For such a question,
 the second query gives more weight to a mentioned speaker and less to neighbouring marks, and lowers the score of a hit
@@ -52,7 +52,7 @@ def asks_for_several(query: str) -> bool:
 
 
 def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
-    """Return the second query: `query` with terms from its best hits, and with members of the kind it asks for."""
+    """Return the second query: the first one, extended by terms of its best hits and by related words."""
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
     added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
@@ -104,7 +104,7 @@ def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
 
 
 def select_pinned(first: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that stay in front: the best PINNED, and those with all words of a bare list."""
+    """Return the hits that stay in front: the first PINNED, and those that contain all words of a bare list."""
     return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
@@ -206,7 +206,7 @@ editor client agent: claude codex cursor copilot gemini opencode vim emacs vscod
 
 @cache
 def members_by_kind() -> dict[str, tuple[str, ...]]:
-    """Return the members of each kind as terms, such as "dog" and others for the kind "pet"."""
+    """Return the terms that belong to each kind: "dog", "cat" and others for the kind "pet"."""
     by_kind: dict[str, dict[str, None]] = defaultdict(dict)
     for line in KINDS.strip().replace("\n ", " ").splitlines():
         heads, _, member_terms = line.partition(":")

@@ -90,7 +90,7 @@ class MarkVectors:
         return {positions[place]: float(above[place]) for place in order if above[place] > 0}
 
     async def prepare(self) -> None:
-        """Load the stored vectors, and the model if there are any, so that a later search need not wait."""
+        """Load the stored vectors, and the model if any vectors are stored, so that a later search need not wait."""
         await self._follow()
         if self._matrix is not None:
             await self._run(lambda: self._encoder.encode([]))
