@@ -173,7 +173,7 @@ def _column(
 
 
 def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int = 520) -> str:
-    """Return an SVG timeline: each dot is as far to the right as its time, in its row.
+    """Return an SVG timeline: each dot is in its row, the further to the right the later it is.
 
     `rows` holds the labels of the rows, top first.
     """
@@ -236,7 +236,7 @@ def _leaf(tile: Tile, box: Box) -> str:
 
 
 def squarify(values: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box into one rectangle per value, in order, as square as possible. Their areas match the values."""
+    """Divide a box into one rectangle per value, in order and nearly square, with areas proportional to the values."""
     total = sum(values)
     if not values or total <= 0 or min(box.width, box.height) <= 0:
         return [Box(box.x, box.y, 0.0, 0.0) for _ in values]

@@ -89,7 +89,7 @@ def event_line(event: Event, fields: Fields = FULL) -> bytes:
 
 
 def crystal_document(crystal: Crystal) -> Document:
-    """Return a crystal as a document. Besides the statements of its insight, `text` has them as one text."""
+    """Return a crystal as a document. Its `text` repeats the statements of the insight as one text."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 

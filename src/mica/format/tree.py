@@ -57,8 +57,8 @@ def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
 EDGES_MAX = 500  # Mermaid's own limit (`maxEdges`), beyond which it shows nothing
 TEXT_CHARACTERS_MAX = 45_000  # Mermaid's own limit is 50,000 (`maxTextSize`)
 LABEL_CHARACTERS_MAX = 60
-# Other characters may be Mermaid syntax: a quotation mark ends a label, `#` begins a code, a colon after `style` ends
-# the line.
+# Any other character may be Mermaid syntax: a quotation mark ends a label, `#` begins a character code, and a colon
+# after `style` ends the line.
 _UNSAFE = re.compile(r"[^A-Za-z0-9 ._/\-]")
 
 

@@ -87,8 +87,8 @@ class Ledger:
     def reserved(self, payer: Payer, *, tokens: int, dollars: float | None) -> Iterator[Reservation]:
         """Reserve the highest possible cost of a call while a `with` block runs.
 
-        The block must report the real cost with `settle` of the yielded reservation. The reservation ends with the
-        block, even if the block fails. Raises BudgetExceeded before the block if too little of a budget remains.
+        The block must report the real cost by calling `settle` on the yielded reservation. The reservation ends with
+        the block, even if the block fails. Raises BudgetExceeded before the block if too little of a budget remains.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         reservation = Reservation(payer, worst, self._now())

@@ -1,7 +1,8 @@
 """Embeddings of texts, computed offline: all-MiniLM-L6-v2 in int8 through ONNX, from an installed package.
 
-The package with the weights is never imported: its file is read after its hash is checked. Texts are encoded one at a
-time, because an int8 vector depends on the other texts in its batch. So a text always gets the same vector.
+The package with the weights is never imported. Only its file of weights is read, and used if it has the right hash.
+Texts are encoded one at a time, because an int8 vector depends on the other texts in its batch. So a text always gets
+the same vector.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
     if setting == "off" or (setting == "auto" and not is_installed()):
         return None
     if not is_installed():
-        raise InvalidSettings(f'semantic is "on", but not installed; {REMEDY}, or set it to "auto" or "off"')
+        raise InvalidSettings(
+            f'semantic is "on", but semantic search is not installed; {REMEDY}, or set semantic to "auto" or "off"'
+        )
     return MiniLM()
 
 

@@ -218,7 +218,7 @@ class HostedModel:
         return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
 
     def _safe_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return `error`, to be raised from. None if its text, or that of one of its causes, contains a secret."""
+        """Return `error` for use as a cause; None if its text, or that of one of its causes, contains a secret."""
         at = error
         while at is not None:
             text = f"{at} {getattr(at, 'body', '')}"

@@ -273,7 +273,7 @@ class Models:
     def _check_fits(self, model: Model, request: Request) -> None:
         able = self._capabilities(model)
         if request.images and able.images is False:
-            raise ModelRefused(f"{model.name} cannot see images; name a model that can in the tier", model=model.name)
+            raise ModelRefused(f"{model.name} cannot see images; name a model in the tier that can", model=model.name)
         tokens = request.input_tokens() + request.output_tokens_max
         if able.window_tokens is not None and tokens > able.window_tokens:
             raise PromptTooLong(model.name, tokens=tokens, window_tokens=able.window_tokens)
@@ -353,7 +353,7 @@ def _check(request: Request) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput(f"a text cannot be sent to a model: {error}; remove the half character") from error
+            raise InvalidInput(f"a text cannot be sent to a model: {error}; remove the invalid character") from error
 
 
 def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:

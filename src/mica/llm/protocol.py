@@ -1,4 +1,4 @@
-"""Requests to and answers of language models, and two protocols: one model, and all models of a space.
+"""Requests to language models, their answers, and two protocols: `Model`, and `LLM` for all models of a space.
 
 A provider implements `Model`: one call to one model, without retries or budgets. The rest of mica uses `LLM`: the
 caller names a tier (a kind of task), and the answer says which model gave it, what it cost and which models failed.

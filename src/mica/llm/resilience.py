@@ -71,7 +71,7 @@ class ModelBreaker:
         if self.state == "open" or (is_probe and self._is_probing):
             left_s = max(0.0, self._open_until - self._timing.monotonic())
             raise ModelUnavailable(
-                f"{self._name} failed {self._failures} times in a row and is left alone for {left_s:.0f} s more",
+                f"{self._name} failed {self._failures} times in a row and is not called for another {left_s:.0f} s",
                 model=self._name,
                 was_called=False,
             )

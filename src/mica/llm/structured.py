@@ -65,7 +65,7 @@ def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
 
 
 def schema_of(kind: type[object]) -> dict[str, Any]:
-    """Return the JSON schema of a type, with its references replaced by content: small models do not follow them."""
+    """Return the JSON schema of a type. Definitions take the place of references, which small models do not follow."""
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
 

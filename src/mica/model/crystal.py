@@ -213,7 +213,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
     """Return the properties of a mark or crystal as a source. Return None if the event cannot be a source.
 
-    Besides marks and crystals, no event can be one, nor can a mark that repeats text that mica itself gave to an agent.
+    Only marks and crystals can be sources, except marks that repeat text that mica itself gave to an agent.
     """
     if event.name == MARK and event.origin != "recalled":
         return Fact(
@@ -240,7 +240,7 @@ def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
 def check_laws(crystal: CrystalDraft, facts: Mapping[EventId, Fact]) -> None:
     """Raise LawBroken, with the name of the law, if a crystal breaks a law.
 
-    `facts` has the properties of its sources by id. A source that is not stored is missing from `facts`.
+    `facts` has the properties of the crystal's sources, by their ids, except for sources that are not stored.
     """
     _check_provenance(crystal, facts)
     for identifier, fact in facts.items():
@@ -303,7 +303,7 @@ def no_source(identifier: str) -> LawBroken:
 
 def overlap(crystal: CrystalDraft) -> LawBroken:
     """Make the error for a source that another live crystal already covers. Crystals of causal trees do not count."""
-    return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
+    return LawBroken("overlap", f"another live crystal covers a source of {crystal.period}; supersede that crystal")
 
 
 # -- Retractions ------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def retraction_target(event: Event) -> EventId:
     try:
         retracted = msgspec.json.decode(event.body, type=_Retraction).mark
     except msgspec.DecodeError as error:
-        raise InvalidEvent(f"event {event.id!r} retracts no mark: {error}") from error
+        raise InvalidEvent(f"event {event.id!r} does not name a mark to retract: {error}") from error
     split_id(retracted)
     return retracted
 

@@ -634,7 +634,7 @@ def tombstone_of(event: Event) -> Tombstone:
     for identifier in (tombstone.purge, *tombstone.supersedes, *([tombstone.retracts] if tombstone.retracts else ())):
         split_id(identifier)
     if event.context != EMPTY:
-        raise InvalidEvent(f"event {event.id!r} is a tombstone with a context; a tombstone has no content")
+        raise InvalidEvent(f"event {event.id!r} is a tombstone with a context; a tombstone must not have one")
     return tombstone
 
 

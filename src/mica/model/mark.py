@@ -163,7 +163,7 @@ class Postings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    """Embedding vectors of marks, encoded by their model."""
+    """Embedding vectors of marks as bytes, and how many vectors of the same model the store has."""
 
     count: int  # of all vectors of this model in the store
     rows: tuple[tuple[int, bytes], ...]  # (position of the mark, encoded vector), in order of position

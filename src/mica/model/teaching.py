@@ -1,4 +1,4 @@
-"""Teachings: crystals that a person or a rule promoted. Every brief includes them until they are withdrawn.
+"""Teachings: crystals that a person or a rule promoted. Briefs show them, if the budget allows, until they end.
 
 A teaching is recorded as an event with the statements of its crystal and the marks they cite. It ends when it is
 withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is superseded, the teaching stays
@@ -117,7 +117,7 @@ def withdrawal_of(event: Event) -> Withdrawal:
     try:
         return msgspec.json.decode(event.body, type=Withdrawal)
     except msgspec.DecodeError as error:
-        raise InvalidEvent(f"event {event.id!r} withdraws no teaching: {error}") from error
+        raise InvalidEvent(f"event {event.id!r} does not name a teaching to withdraw: {error}") from error
 
 
 def resolve_teachings(
@@ -178,8 +178,8 @@ def score_max(level: Level) -> float:
 def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
     """Return the crystals that are good enough to be promoted, best first, without those in `besides`.
 
-    `besides` has (level, period) pairs. A crystal needs MARKS_MIN marks. All marks beneath it count, not only its
-    direct sources, because a week has at most seven of these.
+    `besides` has (level, period) pairs. A crystal needs MARKS_MIN marks. All marks beneath it are counted, because
+    the crystal of a week has at most seven direct sources.
     """
     known = set(besides)
     scored = [

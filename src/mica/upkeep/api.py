@@ -78,7 +78,7 @@ class Upkeep:
     # -- Health
 
     async def sizes(self) -> Sizes:
-        """Return how much this space holds, including the number, but not the bytes, of events not yet in the store."""
+        """Return how much this space holds. Events that wait to be stored are counted, but their bytes are not."""
         await self._log.reads()
         async with self._log.paused() as waiting:
             sizes = await self._store.files.sizes()
@@ -95,7 +95,7 @@ class Upkeep:
 
     @property
     def damaged(self) -> list[str]:
-        """One sentence for each file of events waiting to be stored that is damaged or cannot be read."""
+        """One sentence for each damaged or unreadable file among those that hold events waiting to be stored."""
         return [*self._log.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
@@ -144,8 +144,8 @@ class Upkeep:
     ) -> int:
         """Compress events older than `older_than`; returns how many. Readers see no difference.
 
-        Fewer than `at_least` events stay as they are unless they are large. A long-running process does this
-        automatically while it is idle, at most once an hour, and only if there are enough old events.
+        If fewer than `at_least` events are that old, they stay as they are unless they are large. A long-running
+        process does this automatically while it is idle, at most once an hour, and only if there are enough old events.
         """
         if older_than < timedelta(0):
             raise InvalidInput(f"an age cannot be negative; use 0 or more, not {older_than}")
@@ -184,7 +184,7 @@ class Upkeep:
         return await self._purger().allow(value)
 
     async def retain(self, *, dry_run: bool = False) -> RetentionResult:
-        """Purge bulk events older than the `[retention]` settings allow; archive them first if a folder is set.
+        """Purge events older than the `[retention]` settings allow; archive them first if a folder is set.
 
         Raises InvalidInput while retention is off. A dry run works even then: it only counts.
         """

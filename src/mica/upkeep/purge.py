@@ -60,7 +60,7 @@ LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
 
 
 class Purger:
-    """Removes content from one space: from the store, from events that wait to be stored, and from files it wrote.
+    """Removes content from the store of a space, from events that wait to be stored, and from files that mica wrote.
 
     `trails` gives access to the trails, which are published as files that must be rewritten. `remake` makes new
     crystals (summaries) in place of those that summarized a removed event.
@@ -130,7 +130,7 @@ class Purger:
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
         """Purge the stored events that match, and record the purge.
 
-        The second result has the crystals that were removed only because an event they summarize was removed.
+        The second result has the periods and sources of the removed crystals, and the crystals to make again.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
         at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
@@ -178,8 +178,8 @@ class Purger:
         purges = [purge for purge in await self._store.purges.all() if purge.is_of(value)]
         if not purges:
             raise InvalidInput(
-                f"no purge of the value {value!r} is in force here, so it is allowed; pass the text that was purged, "
-                "in any spelling"
+                f"no purge of the value {value!r} is in force here, so it may be recorded; pass the text that was "
+                "purged, in any spelling"
             )
         for purge in purges:
             at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason="allowed again")

@@ -1,6 +1,7 @@
 """Finds the events that retention purges.
 
-These are old events, except pinned ones, those whose names the settings keep, and those that a kept event refers to.
+An old event is purged unless it is pinned, a pattern in the settings keeps its name, or an event that is kept by name
+refers to it.
 """
 
 from __future__ import annotations

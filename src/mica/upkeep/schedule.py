@@ -144,7 +144,7 @@ async def age(
 ) -> int:
     """Compress events older than `older_than`, in small steps with pauses; returns how many were compressed.
 
-    If fewer than `at_least` of them are left, they stay as they are unless they are large.
+    If fewer than `at_least` of these events remain, they stay as they are unless they are large.
     """
     before, total = now() - older_than, 0
     while count := await files.age(before, at_least=at_least):
