@@ -1,6 +1,7 @@
-"""Check that the documents agree with the code: links, commands, the nav, modules with I/O, no local paths.
+"""Check that the documents agree with the code. Prints one line for each problem, and exits 1 if there is one.
 
-Exits 1 if they do not.
+It checks links, commands, the navigation of the site, and the table of modules that do I/O. It also finds paths that
+exist only on one machine.
 """
 
 import ast
@@ -119,7 +120,7 @@ def pages_of(nav: object) -> Iterator[str]:
 
 
 def misplaced(root: Path) -> Iterator[str]:
-    """Yield one line for each page that is missing from the site's navigation, or listed twice or without a file."""
+    """Yield one line for each page that the site's navigation lacks, lists twice, or lists without a file."""
     site = tomllib.loads((root / "zensical.toml").read_text("utf-8"))
     listed = Counter(pages_of(site["project"]["nav"]))
     existing = {page.relative_to(root / "docs").as_posix() for page in (root / "docs").rglob("*.md")}
@@ -143,7 +144,7 @@ def does_io(path: Path) -> bool:
 
 
 def listed_edges(root: Path, source: Path) -> set[Path]:
-    """Return the modules that the table of edges in ARCHITECTURE.md names."""
+    """Return the modules in the table of edges (modules that do I/O) in ARCHITECTURE.md."""
     table = EDGE_TABLE.search((root / "ARCHITECTURE.md").read_text("utf-8"))
     listed: set[Path] = set()
     for name in re.findall(r"`([^`]+)`", table[1] if table else ""):
@@ -158,7 +159,7 @@ def listed_edges(root: Path, source: Path) -> set[Path]:
 
 
 def hidden_edges(root: Path) -> Iterator[str]:
-    """Yield one line for each module outside the surfaces that does I/O and is no edge in ARCHITECTURE.md."""
+    """Yield one line for each module that does I/O but is not in the table of edges; surfaces need not be in it."""
     source = root / "src" / "mica"
     listed = listed_edges(root, source)
     for path in sorted(source.rglob("*.py")):

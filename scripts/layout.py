@@ -74,7 +74,7 @@ def memory_names(trees: Trees) -> list[str]:
 
 
 def role_methods(trees: Trees) -> dict[str, int]:
-    """Count the members of each store protocol, also inherited ones; `Store` itself only holds the others."""
+    """Count the members of each store protocol but `Store`, which holds the others; inherited ones count, too."""
     classes = {node.name: node for node in trees[Path("store/protocol.py")].body if isinstance(node, ast.ClassDef)}
     return {
         name: len(_members(node, classes))
@@ -145,7 +145,7 @@ def _imports_mica(node: ast.AST) -> bool:
 
 
 def modules_without_test(trees: Trees) -> tuple[list[str], int]:
-    """Return the modules without a test file of their name, and the number of all modules, without contract suites."""
+    """Return the modules without a test file of their name, and the number of modules; contract suites do not count."""
     modules = [
         path
         for path in trees

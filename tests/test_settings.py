@@ -68,7 +68,7 @@ def test_trace_fields_of_the_parent_process_are_used(tmp_path: Path) -> None:
         ("[servr]\nport = 1", r"`servr`; did you mean `server`\?$"),
         ("[server]\nprot = 1", r"`\$\.server`; did you mean `port`\?$"),
         ("port = 1", r"`port`; it belongs under \[server\]$"),
-        ("[server]\ncolour = 1", r"`\$\.server`; there are host, port, names, mcp_sse$"),
+        ("[server]\ncolour = 1", r"`\$\.server`; the known names are host, port, names, mcp_sse$"),
         ("semantic = 'onn'", r"`\$\.semantic`; write 'auto' or 'on' or 'off'$"),
         ("[models.providers.local]\nbase_urll = 'x'", r"did you mean `base_url`\?$"),
         ("[[models.budgets]]\nper = 'week'", r"write 'day' or 'month' or 'ever'$"),

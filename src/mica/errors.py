@@ -48,7 +48,7 @@ class InvalidEvent(InvalidInput):
 
 
 class LawBroken(InvalidEvent):
-    """A crystal violates a law for all crystals: on its sources, its level, its time, its length, or overlaps."""
+    """A crystal breaks a law that all crystals obey: about its sources, level, time or length, or about overlaps."""
 
     def __init__(self, law: str, reason: str) -> None:
         super().__init__(f"this crystal breaks the law of {law}: {reason}")
@@ -166,7 +166,9 @@ class PromptTooLong(ModelError):
     def __init__(self, model: str, *, tokens: int | None = None, window_tokens: int | None = None) -> None:
         size = f"about {tokens:,} tokens with the answer" if tokens else "more"
         window = f"{window_tokens:,} tokens" if window_tokens else "a limited number of tokens"
-        super().__init__(f"{model} can take {window}, and this needs {size}; ask in parts, or name a larger model")
+        super().__init__(
+            f"{model} can take {window}, and this request needs {size}; ask in parts, or name a larger model"
+        )
         self.model = model
         self.tokens = tokens
         self.window_tokens = window_tokens

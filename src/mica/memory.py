@@ -271,8 +271,8 @@ class Memory:
         Statements of other systems about each `concept`, and about the concepts in the setting `[brief] concepts`, take
         at most 1/φ (about 62 %) of the budget. A source that fails or is late is listed in `missing` of the result; no
         error is raised. `preset` is the name of a budget. `recency_weight`, from 0 to 1, says how much recency counts
-        when crystals are chosen; the rest is their relevance to the query. With `compress`, passages that are too long
-        are shortened to their most relevant sentences, and the brief says how much was cut.
+        when crystals are chosen; the rest is their relevance to the query. With `compress`, passages that exceed the
+        budget are shortened to their most relevant sentences, and the brief says how many sentences it shows.
 
         The brief is recorded as an event, its receipt. Pass `is_preview` for a brief that no agent will see: then
         nothing is recorded. The brief is empty with `off`, in a space with briefs switched off, and in a session held
@@ -609,7 +609,7 @@ class Memory:
     async def _save_ranking(self) -> None:
         """Save the ranking of files for the next process.
 
-        With `reads_ahead`, for a process that stays open, do nothing.
+        If `reads_ahead` is set, this process stays open, and nothing is saved.
         """
         if not self._reads_ahead:
             await self._files.save()
@@ -798,7 +798,7 @@ def _check_names(sources: Sequence[Source]) -> None:
 
     names = [*TASK_NAMES, *(source.declared.name for source in sources)]
     if len(set(names)) < len(names):
-        raise InvalidInput(f"two sources have the same name: {sorted(names)}")
+        raise InvalidInput(f"two sources have the same name: {sorted(names)}; rename one")
 
 
 def _open_registry(settings: Settings) -> SourceRegistry:

@@ -160,7 +160,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A limit on the tokens or dollars of model calls in a period. Days and months are in UTC.
 
-    The calls of an agent or a tier are limited together; without both, all calls are.
+    It counts all calls or, if `agent` or `tier` is set, only those of this agent or tier.
     """
 
     agent: str | None = None
@@ -348,7 +348,7 @@ def _advice(error: str) -> str:
         for name in names if kind is Settings else ():
             if unknown[1] in getattr(_kind_at(f".{name}"), "__struct_fields__", ()):
                 return f"; it belongs under [{name}]"
-        return f"; there are {', '.join(names)}"
+        return f"; the known names are {', '.join(names)}"
     return f"; write {' or '.join(map(repr, get_args(kind)))}" if get_origin(kind) is Literal else ""
 
 

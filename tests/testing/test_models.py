@@ -37,7 +37,7 @@ def test_a_missing_or_damaged_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no recording"):
         recorded(tmp_path / "none.jsonl")
     (tmp_path / "bad.jsonl").write_text("{}\n")
-    with pytest.raises(InvalidInput, match="is no recording"):
+    with pytest.raises(InvalidInput, match="is not a recording"):
         recorded(tmp_path / "bad.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(InvalidInput, match="is empty"):

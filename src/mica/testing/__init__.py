@@ -1,7 +1,8 @@
 """Fakes and builders for the tests of mica and of programs that use it: events, a clock, scripted models and providers.
 
-The names here need no optional package. `mica.testing.contract` has the tests that every store must pass, and needs
-pytest and hypothesis; `mica.testing.histories` generates random event histories, and needs hypothesis:
+The names here need no optional package. `mica.testing.histories` generates random event histories, and needs
+hypothesis. `mica.testing.contract` has the tests that every store must pass, and needs pytest and hypothesis. To run
+these tests on a store:
 
     from mica.testing.contract import StoreContract
 

@@ -53,7 +53,7 @@ class ScriptedModel:
     async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         self.requests.append(request)
         if not self._steps:
-            raise InvalidInput(f"the script of {self.name} has ended; question {len(self.requests)} has no answer")
+            raise InvalidInput(f"the script of {self.name} has ended; request {len(self.requests)} has no answer")
         step = self._steps.popleft()
         if isinstance(step, Exception):
             raise step
@@ -146,7 +146,7 @@ class _Playback:
         try:
             lines = msgspec.json.Decoder(_Exchange).decode_lines(path.read_bytes())
         except msgspec.MsgspecError as error:
-            raise InvalidInput(f"{path} is no recording: {error}") from error
+            raise InvalidInput(f"{path} is not a recording: {error}") from error
         if not lines:
             raise InvalidInput(f"the recording {path} is empty; make one with recorded(path, model)")
         self._path = path

@@ -221,8 +221,8 @@ class CrystalContract:
     async def test_every_level_has_its_sources_time_range_and_cost(self, store: Store) -> None:
         """keeps: B-01, B-04, B-05, B-07, K-13, K-51.
 
-        Crystals of all levels have one frozen type. A session has marks as its sources, a day has sessions. Both have
-        the count of their tokens and those of their sources, with the name of the estimator.
+        Crystals of all levels have the same frozen type. A session has marks as its sources, and a day has sessions.
+        Both have the token counts of themselves and of their sources, and the name of the estimator that counted.
         """
         marks = [build_mark(number) for number in (1, 2, 3)]
         session = build_crystal(4, msgspec.structs.replace(draft_of(marks), confidence=0.75, marks=3))
@@ -500,7 +500,7 @@ class CrystalContract:
         assert await store.files.verify() == []
 
     async def test_a_purged_retraction_or_crystal_keeps_its_effect(self, store: Store) -> None:
-        """keeps: K-53. Its tombstone has the ids that it superseded or retracted, the purge, and its reason."""
+        """keeps: K-53. The tombstone has the ids that the purged event superseded or retracted."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first = build_crystal(4, draft_of(marks[:1]))
         second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))

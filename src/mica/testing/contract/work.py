@@ -53,7 +53,7 @@ class WorkContract:
         assert [work.due_at for work in await store.work.all()] == [START_AT + timedelta(minutes=3)]
 
     async def test_work_planned_while_it_is_held_is_done_once_more(self, store: Store) -> None:
-        """Otherwise, changes after the holder had read its input would be missed."""
+        """Otherwise, changes would be missed that came after the holder had read its input."""
         await store.work.plan("age", due_at=START_AT)
         claim = await store.work.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
         assert claim is not None
