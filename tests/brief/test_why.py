@@ -192,7 +192,7 @@ async def test_a_line_of_a_gather_resolves_to_its_own_source_and_concept_only(me
     (why,) = await memory.why(lost)
 
     assert (why.text, why.because[0].origins) == (CONCEPT, (("readback", "row verdict"),))
-    with pytest.raises(InvalidInput, match="no line of the latest"):
+    with pytest.raises(InvalidInput, match="none of the latest"):
         await memory.why(lost.replace("readback", "nobody"))
     (stated,) = await memory.why("[other] verdict is WAG")
     assert (stated.text, stated.because[0].origins) == ("shop:review:1", (("other", "row verdict"),))
@@ -250,7 +250,7 @@ async def test_other_words_and_lines_that_were_not_shown_are_no_line(memory: Mem
     memory.mark("The login cookie is set before the redirect")
     await memory.brief("retry error", budget_tokens=50)
 
-    with pytest.raises(InvalidInput, match="no line of the latest"):
+    with pytest.raises(InvalidInput, match="none of the latest"):
         await memory.why(line)
 
 
@@ -284,7 +284,7 @@ async def test_a_list_of_files_names_the_last_step_at_each_file(memory: Memory) 
             "auth files",
             f"{full}, lib/x.py",
         ):
-            with pytest.raises(InvalidInput, match="no line of the latest"):
+            with pytest.raises(InvalidInput, match="none of the latest"):
                 await memory.why(line)
 
 
@@ -319,7 +319,7 @@ async def test_a_compressed_line_is_found_with_its_gaps(memory: Memory) -> None:
     for pasted in ("- mark: … The proxy", "… The proxy drops"):
         [why] = await memory.why(pasted)
         assert [event.id for because in why.because for event in because.evidence] == [proxy.id], pasted
-    with pytest.raises(InvalidInput, match="no line of the latest"):
+    with pytest.raises(InvalidInput, match="none of the latest"):
         await memory.why("mark: The proxy drops")
 
 
@@ -358,7 +358,7 @@ async def test_the_line_of_a_purged_mark_is_unknown_and_that_of_a_retracted_one_
     [why] = await memory.why("mark: The password expires")
 
     assert [event.retracted for event in why.because[0].evidence] == ["it was the proxy"]
-    with pytest.raises(InvalidInput, match="no line of the latest"):
+    with pytest.raises(InvalidInput, match="none of the latest"):
         await memory.why("mark: The password of the shop")
 
 
@@ -366,5 +366,5 @@ async def test_an_event_named_brief_that_mica_did_not_write_explains_no_line(mem
     memory.emit("brief", {"query": "", "passages": [{"source": "marks", "sources": ["no id"]}, {"source": "files"}]})
     memory.emit("brief", {"query": "", "passages": [{"source": "marks"}]})
 
-    with pytest.raises(InvalidInput, match="no line of the latest"):
+    with pytest.raises(InvalidInput, match="none of the latest"):
         await memory.why("the retry hides")
