@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.residue import residue
 
 import mica
 from mica.cli import cli
@@ -128,6 +129,24 @@ async def test_events_are_archived_before_they_expire(memory: mica.Memory, clock
     assert (purged.events, purged.exports) == (0, (done.archive,))
     lines = [json.loads(line) for line in Path(done.archive).read_bytes().splitlines()]
     assert [line["name"] for line in lines] == ["poll", "event.purged"]
+
+
+async def test_what_expires_leaves_the_text_that_hooks_will_show(
+    tmp_path: Path, home: Settings, clock: HandClock
+) -> None:
+    """keeps: E-24. Expired text is removed wherever a purge removes it, so that no later session receives it."""
+    settings = msgspec.structs.replace(home, retention=RetentionSettings(enabled=True, keep=()))
+    async with mica.open(tmp_path / "space.db", settings=settings, clock=clock) as memory:
+        with memory.context(session="s1"):
+            memory.mark("The staging proxy drops cookies")
+        await memory.clients.ingest()
+        assert residue(tmp_path / "space.db-hooks", ["staging proxy"])
+        clock.move(days=40)
+
+        done = await memory.upkeep.retain()
+
+        assert sum(done.classes.values()) >= 1
+        assert residue(tmp_path / "space.db-hooks", ["staging proxy"]) == []
 
 
 async def test_events_that_cannot_be_archived_stay(memory: mica.Memory, clock: HandClock, tmp_path: Path) -> None:

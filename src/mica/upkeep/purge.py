@@ -114,10 +114,7 @@ class Purger:
             return _purged(await self._match(selection))
         names = await self._trails().chosen_names()
         purged, removed = await self._remove(selection, reason=reason)
-        self._log.notify_withdrawn()
-        if self._spools is not None:
-            await asyncio.to_thread(self._spools.sweep)
-        await self._log.notify_purged()
+        await self._empty_caches()
         done = await self._remake(removed)
         purged = msgspec.structs.replace(purged, remade=done.crystals, ended=removed.ended(done))
         if names:
@@ -126,6 +123,13 @@ class Purger:
             purged = add_published_files(purged, await self._trails().republish(published))
         await self._log.notify_purged()  # again: caches were filled while crystals were made again
         return purged
+
+    async def _empty_caches(self) -> None:
+        """Remove the purged text from what hooks read, from spools, and from the caches of this process."""
+        self._log.notify_withdrawn()
+        if self._spools is not None:
+            await asyncio.to_thread(self._spools.sweep)
+        await self._log.notify_purged()
 
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
         """Purge the stored events that match, and record the purge.
@@ -319,6 +323,7 @@ class Purger:
             tombstone = Tombstone(purge=next(self._log.ids), reason=f"{RETENTION}: {name}")
             await self._bury(ids, tombstone, conditions=[RETENTION], at=self._clock(), context=self._log.here.context)
         await self._log.clear()
+        await self._empty_caches()
         return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.purges.scrub()))
 
     async def _archive(self, folder: Path, ids: Collection[EventId]) -> str:
