@@ -13,7 +13,7 @@ async def test_a_mark_is_found_by_search_brief_and_why(client: httpx2.AsyncClien
 
     found = (await client.get("/api/search", params={"query": "cookie redirect"})).json()
     brief = (await client.post("/api/brief", json={"query": "cookie", "deadline_s": 30})).json()
-    why = (await client.get("/api/why", params={"about": brief["receipt"]})).json()
+    why = (await client.get("/api/why", params={"reference": brief["receipt"]})).json()
 
     assert found["hits"][0]["id"] == marked.json()["id"]
     assert found["hits"][0]["mark"]["tags"] == ["gotcha"]

@@ -241,7 +241,7 @@ async def brief(memory: Memory, request: NewBriefRequest) -> Brief:
 
 
 class WhyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    about: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+    reference: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
 class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,8 +252,8 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("why")
 async def why(memory: Memory, request: WhyRequest) -> WhyAnswer:
-    """Get the evidence for a brief, a crystal or an event. `about` is an id, a position, or a line of a brief."""
-    return WhyAnswer(why=await memory.why(request.about))
+    """Get the evidence for a brief, a crystal or an event. `reference` is an id, a position, or a line of a brief."""
+    return WhyAnswer(why=await memory.why(request.reference))
 
 
 class NavigateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
