@@ -36,7 +36,7 @@ def observe(memory: mica.Memory, session: str, *, task: str | None = None) -> No
 
 
 async def test_a_handoff_crystallizes_its_session_and_no_other(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: B-23, B-28, TB-06, K-16, B-08"""
+    """keeps: B-23, B-28, TB-06, B-08"""
     observe(memory, "s1")
     clock.move(minutes=1)
     observe(memory, "s2", task="login loses the session")

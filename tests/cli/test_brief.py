@@ -46,7 +46,7 @@ def test_a_budget_too_small_for_any_line_names_the_one_it_needs(terminal: Termin
 
 
 def test_a_handoff_goes_to_stdout_and_its_session_to_stderr(store_terminal: StoreTerminal) -> None:
-    """keeps: B-28, B-65, B-69, K-16"""
+    """keeps: B-28, B-65, B-69"""
     for number in range(6):
         store_terminal.run(
             "mark", f"The proxy of production dropped cookie number {number} of the login", "--session", "s1"

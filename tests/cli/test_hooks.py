@@ -100,7 +100,7 @@ def test_settings_switch_all_spaces(user: User) -> None:
 
 
 def test_failures_of_hooks_are_shown(user: User) -> None:
-    """keeps: A-39. Hooks print nothing; `mica doctor` reports their failures."""
+    """Hooks print nothing; `mica doctor` reports their failures."""
     assert user.run("hook", "claude", "Stop", stdin="no JSON").returncode == 0
 
     status = user.run("upkeep", "hooks", "status")

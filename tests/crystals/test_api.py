@@ -55,6 +55,22 @@ async def hierarchy(memory: mica.Memory) -> tuple[Crystal, Crystal, Crystal]:
     return covered, fresh, day
 
 
+async def test_making_crystals_returns_a_list_however_many_there_are(home: Settings) -> None:
+    """keeps: K-16. None in an empty space, one for a session, and none again while nothing is new."""
+    async with mica.open(":memory:", settings=home) as memory:
+        assert await memory.crystals.make() == []
+        with memory.context(session="s1"):
+            for number in range(6):
+                memory.mark(f"The proxy of production dropped cookie number {number} of the login")
+
+        made = await memory.crystals.make()
+
+        assert isinstance(made, list)
+        assert [crystal.period for crystal in made] == ["session:s1"]
+        assert await memory.crystals.make(session="s1") == []
+        assert await memory.crystals.make_due() == []
+
+
 async def test_a_context_is_crystals_with_the_highest_level_first(home: Settings) -> None:
     """keeps: B-26"""
     async with mica.open(":memory:", settings=home) as memory:

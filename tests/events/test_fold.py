@@ -211,7 +211,7 @@ async def test_closing_does_not_wait_again_for_a_busy_store(tmp_path: Path, monk
 async def test_a_closing_memory_releases_segments_of_dead_writers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: TE-07. Its claim ends even if closing takes no time, so the next process can take over."""
+    """Its claim ends even if closing takes no time, so the next process can take over."""
     monkeypatch.setattr(folding_module, "CLOSE_S", 0)
 
     async def append(events: Sequence[Event]) -> Appended:

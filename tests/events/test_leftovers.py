@@ -167,7 +167,7 @@ asyncio.run(main())
 
 
 def test_leftovers_may_outnumber_the_files_a_process_can_open(tmp_path: Path) -> None:
-    """keeps: TE-07, TE-09. Each killed command leaves a separate folder."""
+    """keeps: TE-09. Each killed command leaves a separate folder."""
     folder = tmp_path / "space.db-segments"
     writers = [open_journal(folder) for _ in range(150)]
     for writer in writers:
@@ -186,7 +186,7 @@ def test_leftovers_may_outnumber_the_files_a_process_can_open(tmp_path: Path) ->
 
 
 def test_a_segment_that_cannot_be_opened_now_is_not_called_damaged(tmp_path: Path) -> None:
-    """keeps: TE-07. A process out of file handles must not hide waiting events from all others."""
+    """A process out of file handles must not hide waiting events from all others."""
     path = written(tmp_path)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())

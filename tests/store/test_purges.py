@@ -117,7 +117,7 @@ async def test_events_newer_than_every_purge_are_not_decoded() -> None:
 
 
 async def test_events_that_are_not_purged_stay_in_their_blocks(tmp_path: Path) -> None:
-    """keeps: TE-20. No transaction changes more than a few blocks."""
+    """No transaction changes more than a few blocks."""
     store = await SqliteStore.open(tmp_path / "space.db")
     events = [build(n, data={"n": n, "text": f"word{n % 9}"}) for n in range(1, 1_001)]
     await store.log.append(events)

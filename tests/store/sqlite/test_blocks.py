@@ -105,7 +105,7 @@ def test_events_younger_than_the_cut_stay_rows(tmp_path: Path) -> None:
 
 
 def test_a_few_large_events_fill_an_ageing_step(tmp_path: Path) -> None:
-    """keeps: TE-20. A step that is full in bytes is done, however few events it has."""
+    """A step that is full in bytes is done, however few events it has."""
     core = DirectStore(tmp_path / "space.db")
     core.log.append([build(n, data={"text": "x" * 100_000, "n": n}) for n in range(1, 101)])
     filling = -(-STEP_BYTES_MAX // 100_000)

@@ -358,7 +358,7 @@ class CrystalContract:
             await store.files.rebuild()
 
     async def test_a_crystal_is_stale_when_one_of_its_sources_is_gone(self, store: Store) -> None:
-        """keeps: B-43, K-19. The source is a retracted mark or a superseded crystal. Crystals can be retracted, too."""
+        """keeps: B-43. The source is a retracted mark or a superseded crystal. Crystals can be retracted, too."""
         marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
         first, other = build_crystal(4, draft_of(marks[:2])), build_crystal(5, draft_of(marks[2:], period="session:s2"))
         await store.log.append([*marks, first, other])
