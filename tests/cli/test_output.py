@@ -138,6 +138,18 @@ def test_a_space_is_named_by_a_unique_prefix(terminal: Terminal, tmp_path: Path)
     assert "2 spaces begin with 'shop': shop-11111111, shop-22222222; give more of the name" in refused.stderr
 
 
+def test_an_ambiguous_name_is_refused_with_the_directories_of_its_spaces(terminal: Terminal, tmp_path: Path) -> None:
+    for parent in ("home", "work"):
+        (tmp_path / parent / "proj").mkdir(parents=True)
+        terminal.run("mark", "one", "--space", str(tmp_path / parent / "proj"))
+
+    refused = terminal.run("search", "one", "--space", "proj")
+
+    assert refused.exit_code == 1
+    for parent in ("home", "work"):
+        assert f" ({tmp_path / parent / 'proj'})" in refused.stderr
+
+
 def test_the_full_name_of_a_space_is_not_treated_as_a_prefix(terminal: Terminal) -> None:
     folder = terminal.home / ".local" / "share" / "mica" / "spaces"
     folder.mkdir(parents=True)

@@ -17,13 +17,25 @@ def test_spaces_are_listed_with_their_directories(
     listed = terminal.json("upkeep", "spaces")
     assert isinstance(listed, list)
     assert [row["directory"] for row in listed] == [str(tmp_path / "shop")]
-    for near in (tmp_path, tmp_path / "mail", tmp_path / "shop" / "src"):
-        near.mkdir(exist_ok=True)
-        monkeypatch.chdir(near)
-        assert terminal.documents("upkeep", "spaces")[0]["directory"] == str(tmp_path / "shop"), near
-    (tmp_path / "far" / "away").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "far" / "away")
-    assert "unknown: no session was recorded" in terminal.run("upkeep", "spaces").stdout
+    for other in (tmp_path, tmp_path / "shop" / "src", tmp_path / "far" / "away"):
+        other.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(other)
+        assert terminal.documents("upkeep", "spaces")[0]["directory"] == str(tmp_path / "shop"), other
+
+
+def test_a_space_made_for_a_named_directory_is_listed_with_it(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "far" / "shop").mkdir(parents=True)
+
+    terminal.run("mark", "seen there", "--space", str(tmp_path / "far" / "shop"))
+
+    assert terminal.documents("upkeep", "spaces")[0]["directory"] == str(tmp_path / "far" / "shop")
+
+
+def test_a_store_of_unknown_origin_has_no_directory(terminal: Terminal) -> None:
+    terminal.run("mark", "one", "--store", str(terminal.home / ".local/share/mica/spaces/ours.db"))
+
+    assert terminal.documents("upkeep", "spaces")[0]["directory"] is None
+    assert "unknown" in terminal.run("upkeep", "spaces").stdout
 
 
 def test_a_command_that_needs_a_model_says_so(terminal: Terminal) -> None:

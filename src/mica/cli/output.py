@@ -27,7 +27,16 @@ from mica.memory import open as open_memory
 from mica.model.event import EventQuery
 from mica.search.dates import parse_moment
 from mica.settings import Settings, load_settings
-from mica.store.space import SUFFIX, file_of, is_address, space_of, spaces, without_password
+from mica.store.space import (
+    SUFFIX,
+    file_of,
+    is_address,
+    recall_directory,
+    remember_directory,
+    space_of,
+    spaces,
+    without_password,
+)
 
 P = ParamSpec("P")
 OpenMemory: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
@@ -142,6 +151,8 @@ def _with_memory(
 
         async def run_with_memory() -> None:
             async with opening as memory:
+                if is_made and space is not None and isinstance(place, Path):
+                    remember_directory(place, Path(str(space)))
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
 
         asyncio.run(run_with_memory())
@@ -261,15 +272,19 @@ def _file_beginning_with(prefix: str, *, home: Path) -> Path:
     files = [file for file in spaces(home) if prefix and space_name(file).startswith(prefix)]
     if len(files) == 1:
         return files[0]
-    names = sorted(map(space_name, files))
-    if names:
-        more = f" and {len(names) - SPACES_NAMED:,} more" if len(names) > SPACES_NAMED else ""
-        listed = ", ".join(names[:SPACES_NAMED]) + more
-        raise InvalidInput(f"{plural(len(names), 'space')} begin with {prefix!r}: {listed}; give more of the name")
+    if files:
+        more = f" and {len(files) - SPACES_NAMED:,} more" if len(files) > SPACES_NAMED else ""
+        listed = ", ".join(map(_name_and_directory, sorted(files)[:SPACES_NAMED])) + more
+        raise InvalidInput(f"{plural(len(files), 'space')} begin with {prefix!r}: {listed}; give more of the name")
     raise InvalidInput(
         f"no space or directory is called {prefix!r}; `mica upkeep spaces` lists the spaces. A directory gets a space "
         "with the first `mica mark` in it; --store FILE makes one in a file of your choice"
     )
+
+
+def _name_and_directory(file: Path) -> str:
+    directory = recall_directory(file)
+    return space_name(file) + (f" ({directory})" if directory else "")
 
 
 def space_name(memory_target: Path | str) -> str:

@@ -25,6 +25,7 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
 from mica.store.protocol import BLOCK_EVENTS
+from mica.store.space import remember_directory
 
 AUTO = "auto"
 STOPPED = "mica: stopped; what was stored stays, and the next import continues from there"
@@ -202,6 +203,8 @@ class Bar:
             note = f"{space_name(plan.target)}: {plural(step.events, 'event')}, {done} of {total}"
             self._bar.update(self._task, completed=start + step.bytes_done, note=note)
 
+        for root in {root for root in plan.roots.values() if root is not None and isinstance(plan.target, Path)}:
+            remember_directory(Path(plan.target), root)
         done = await memory.clients.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
         if done.events:
             await self._age(memory, space_name(plan.target))

@@ -19,7 +19,6 @@ from mica.cli.groups import CommandGroup
 from mica.cli.output import (
     Output,
     Span,
-    current_user,
     json_option,
     making_command,
     memory_command,
@@ -31,7 +30,7 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model.event import EventQuery
 from mica.settings import Settings, load_settings
-from mica.store.space import is_address, slug_of, space_of, without_password
+from mica.store.space import is_address, recall_directory, without_password
 from mica.store.space import spaces as space_files
 
 P = ParamSpec("P")
@@ -234,7 +233,7 @@ async def _spaces(files: Sequence[Path], settings: Settings, output: Output) -> 
                 table.add_row(str(row["name"]), "", "", "", f"[red]{escape(str(row['error']))}[/]")
                 continue
             numbers = [f"{row['events']:,}", f"{row['marks']:,}", format_bytes(int(str(row["size_bytes"])))]
-            unknown = "[dim]unknown: no session was recorded[/]"
+            unknown = "[dim]unknown[/]"
             table.add_row(str(row["name"]), *numbers, escape(str(row["directory"])) if row["directory"] else unknown)
         console.print(table)
 
@@ -253,26 +252,5 @@ async def _space(file: Path, settings: Settings) -> dict[str, object]:
         "events": sizes.events,
         "marks": sizes.marks,
         "size_bytes": sizes.size_bytes,
-        "directory": started[0].data.get("cwd") if started else _find_directory(file, home=settings.home),
+        "directory": recall_directory(file) or (started[0].data.get("cwd") if started else None),
     }
-
-
-def _find_directory(file: Path, *, home: Path) -> str | None:
-    """Find the directory that a space belongs to, for a space without sessions; None if it is not found.
-
-    The name of `file` has a hash of the directory's path, but not the path. So the current directory and those above it
-    are tried, and the folders inside, beside and at home.
-    """
-    slug, here = space_name(file).rpartition("-")[0], Path.cwd()
-    around = (folder for place in (here, here.parent, current_user().path) for folder in _folders(place))
-    for directory in (here, *here.parents, *around):
-        if slug_of(directory) == slug and (space := space_of(directory, home=home)).file == file:
-            return str(space.root)
-    return None
-
-
-def _folders(place: Path) -> list[Path]:
-    try:
-        return [path for path in place.iterdir() if path.is_dir()]
-    except OSError:  # it may not be read
-        return []

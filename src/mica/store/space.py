@@ -6,6 +6,7 @@ The data of a space is stored in the user's data folder, never in a repository.
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from mica.model.event import Event, new_writer
 from mica.model.walk import latest_directory
 
 SUFFIX = ".db"
+DIRECTORY = "-directory"  # the end of the name of the file beside a space that records the space's directory
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +80,36 @@ def root_of(directory: Path) -> Path:
     return _space_around(directory, home=Path()).root
 
 
-def slug_of(directory: Path) -> str:
-    """Return the readable first part of the name of a directory's space."""
-    return re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-")[:40] or "root"
+def remember_directory(file: Path, directory: Path) -> None:
+    """Record beside the file of a space that it belongs to `directory`; the name of the space has only a hash of it.
+
+    Does nothing if a directory is recorded already, or if the space of `directory` is another one. Errors while writing
+    the record are ignored.
+    """
+    record = _directory_file(file)
+    if record.exists() or (space := space_of(directory, home=file.parent.parent)).file != file:
+        return
+    with suppress(OSError):
+        _replace(record, os.fsencode(space.root))
+
+
+def recall_directory(file: Path) -> str | None:
+    """Return the directory that `remember_directory` recorded for the space in `file`; None if there is no record."""
+    try:
+        return _directory_file(file).read_bytes().decode(errors="replace")
+    except OSError:
+        return None
+
+
+def _directory_file(file: Path) -> Path:
+    return file.with_name(file.name + DIRECTORY)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Write a file as a whole or not at all."""
+    draft = file.with_name(f"{file.name}.{new_writer()}")
+    draft.write_bytes(content)
+    draft.replace(file)
 
 
 def is_address(target: Path | str) -> bool:
@@ -94,7 +123,8 @@ def without_password(target: Path | str) -> str:
 
 
 def _space(identity: Path, *, root: Path, home: Path) -> Space:
-    name = f"{slug_of(identity)}-{blake2b(str(identity).encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
+    slug = re.sub(r"[^a-z0-9]+", "-", identity.name.lower()).strip("-")[:40] or "root"  # for people
+    name = f"{slug}-{blake2b(str(identity).encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
     return Space(name=name, root=root, file=file_of(name, home=home))
 
 
@@ -140,11 +170,9 @@ def remember_space(home: Path, address: object, space: str) -> None:
     if recall_space(home, address) == space:
         return
     file = _address_file(home, address)
-    draft = file.with_name(f"{file.name}.{new_writer()}")
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.encode(KnownSpace(address=str(address), space=space)))
-        draft.replace(file)
+        _replace(file, msgspec.json.encode(KnownSpace(address=str(address), space=space)))
 
 
 def _address_file(home: Path, address: object) -> Path:

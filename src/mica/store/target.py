@@ -10,7 +10,7 @@ from mica.errors import InvalidInput, UnknownSpace
 from mica.model.event import check_unicode
 from mica.settings import Settings
 from mica.store.protocol import Store
-from mica.store.space import is_address, space_of, without_password
+from mica.store.space import is_address, remember_directory, space_of, without_password
 from mica.store.sqlite.store import SqliteStore
 
 
@@ -54,7 +54,10 @@ async def open_store(
     file = _file(target, settings)
     if must_exist and not file.exists() and not is_waiting(file):
         raise UnknownSpace(str(target or file))
-    return await SqliteStore.open(file)
+    store = await SqliteStore.open(file)
+    with suppress(OSError):  # the current directory was removed
+        remember_directory(file, Path.cwd())
+    return store
 
 
 async def neighbours(store: Store) -> list[str]:
