@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -188,6 +190,11 @@ def test_make_run_serves_and_says_how_to_put_mica_on_the_path(
 
     printed = "".join(lines)
     assert "Open http://127.0.0.1:" in printed
+    assert "`.venv/bin/mica server open` makes another" in printed, "a command that can be pasted"
+    link = next(line.split()[1] for line in lines if line.startswith("Open "))
+    with pytest.raises(HTTPError) as outdated:
+        urlopen(link.partition("=")[0] + "=an-old-key")
+    assert "`.venv/bin/mica server open` makes a new one" in outdated.value.read().decode()
     assert "What your agents did lately" in printed
     assert ("This is the bundled sample" in printed) is not newcomer.has_transcripts
     assert f"{newcomer.clone}/.venv/bin" in printed or str(Path(sys.executable).parent) in printed

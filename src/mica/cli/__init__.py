@@ -35,6 +35,7 @@ from mica.cli import (
     upkeep,
 )
 from mica.cli.groups import FirstPage
+from mica.cli.output import pasteable
 from mica.errors import MicaError
 
 
@@ -51,7 +52,7 @@ class _Commands(FirstPage):
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             return super().invoke(ctx)
         except MicaError as error:
-            click.echo(f"mica: {error}", err=True)
+            click.echo(f"mica: {pasteable(str(error))}", err=True)
             ctx.exit(1)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:

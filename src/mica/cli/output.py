@@ -6,6 +6,8 @@ import asyncio
 import functools
 import os
 import re
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -61,6 +63,28 @@ class Output:
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
         else:
             for_people(self.console)
+
+
+def folder_off_path() -> str | None:
+    """Return the folder of the running `mica` if PATH does not contain it; None if it does, or under `python -m`."""
+    running = Path(sys.argv[0])
+    on_path = shutil.which("mica")
+    if running.name != "mica" or (on_path is not None and running.exists() and Path(on_path).samefile(running)):
+        return None
+    return str(running.absolute().parent)
+
+
+def program() -> str:
+    """Return what starts mica in this shell: `mica`, or the path of the running program if PATH does not contain it."""
+    if (folder := folder_off_path()) is None:
+        return "mica"
+    running, here = Path(folder) / "mica", Path.cwd()
+    return shlex.quote(str(running.relative_to(here) if running.is_relative_to(here) else running))
+
+
+def pasteable(text: str) -> str:
+    """Return a text in which each suggested command, such as `mica up`, can be pasted into this shell."""
+    return text.replace("`mica ", f"`{program()} ")
 
 
 def has_terminal() -> bool:
@@ -187,8 +211,8 @@ async def describe_emptiness(memory: Memory) -> str | None:
 
 
 def sentence_of(clause: str) -> str:
-    """Return a clause as a sentence, with a capital letter and a full stop."""
-    return f"{clause[:1].upper()}{clause[1:]}."
+    """Return a clause as a sentence, with a capital letter, a full stop, and commands that this shell can run."""
+    return pasteable(f"{clause[:1].upper()}{clause[1:]}.")
 
 
 def print_late(missing: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import OpenMemory, space_name
+from mica.cli.output import OpenMemory, pasteable, program, space_name
 from mica.cli.server import browse
 from mica.errors import InvalidInput, MicaError
 from mica.memory import Memory
@@ -30,7 +30,7 @@ Look: TypeAlias = Callable[[OpenMemory], Awaitable[None]]
 
 try:
     from mica.mcp import http as mcp
-    from mica.web.access import Access
+    from mica.web.access import LOOPBACK, Access
     from mica.web.app import application
     from mica.web.memory_pool import MemoryPool, memory_at
     from mica.web.process import Stopping, listen, only_server, run, run_jobs
@@ -57,7 +57,8 @@ def serve_up(
     def ready(link: str) -> None:
         console = Console(highlight=False, emoji=False, soft_wrap=True)
         console.print(f"[bold]Open[/] {escape(link)}")
-        console.print("[dim]The link works once; `mica server open` makes another. Ctrl-C stops the server.[/]")
+        note = pasteable("The link works once; `mica server open` makes another. Ctrl-C stops the server.")
+        console.print(f"[dim]{escape(note)}[/]")
         if browser:
             browse(link)
 
@@ -71,7 +72,7 @@ def serve_up(
             await look(opened)
         except MicaError as error:  # the dashboard still shows what is stored
             if not pool.is_closed:  # otherwise the server was stopped meanwhile
-                click.echo(f"mica: {error}", err=True)
+                click.echo(f"mica: {pasteable(str(error))}", err=True)
         await run_jobs(pool)
 
     asyncio.run(serve(place, settings=settings, listening=listening, ready=ready, during=during))
@@ -93,7 +94,8 @@ async def serve(
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     tokens = TokenFile(settings.home)
-    access = Access(tokens, port=port, hosts=(host, *settings.server.names))
+    shown = program() if host in LOOPBACK else "mica"  # other machines learn no path of this one
+    access = Access(tokens, port=port, hosts=(host, *settings.server.names), program=shown)
     for_clients = msgspec.structs.replace(settings, carrier={})  # clients do not inherit the context of the server
     pool = MemoryPool(place, settings=for_clients)
     with ExitStack() as stack:

@@ -74,6 +74,7 @@ class Access:
     """The tokens, one-time keys, host names and rate limits of one server.
 
     The name of the login cookie contains `port`, because a browser sends a host's cookies to all of its ports.
+    `program` is what starts mica in a shell of this machine, for the commands that answers suggest.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class Access:
         port: int,
         hosts: Collection[str] = (),
         limits: Limits | None = None,
+        program: str = "mica",
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tokens = tokens
+        self.program = program
         self.limits = limits or Limits()
         self.cookie = f"mica_{port}"
         self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
@@ -184,7 +187,8 @@ class Guard:
         if token is None and not is_open:
             is_wrong = "authorization" in headers or _cookie(headers, access.cookie)
             detail = "this token is unknown, expired or revoked" if is_wrong else "a token is needed"
-            detail += ": open the link that `mica server open` prints, or send a token of `mica server token make`"
+            mica = access.program
+            detail += f": open the link that `{mica} server open` prints, or send a token of `{mica} server token make`"
             return await _refuse(scope, receive, send, status=401, detail=detail)
         scope[TOKEN] = token
         return await self._forward(scope, receive, send, headers)

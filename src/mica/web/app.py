@@ -86,9 +86,8 @@ async def _enter(request: Request) -> Response:
     if token is None and request.scope[TOKEN] is not None:
         return RedirectResponse("/", status_code=303)  # already logged in
     if token is None:
-        return problem_response(
-            problem(401, "this link was used already, or is too old; `mica server open` makes a new one")
-        )
+        hint = f"`{access.program} server open` makes a new one"
+        return problem_response(problem(401, f"this link was used already, or is too old; {hint}"))
     answer = RedirectResponse("/", status_code=303)
     answer.set_cookie(
         access.cookie, token, max_age=int(BROWSER_LIFETIME.total_seconds()), httponly=True, samesite="strict", path="/"

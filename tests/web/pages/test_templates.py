@@ -123,7 +123,7 @@ async def test_a_refusal_is_a_page_for_browsers_and_a_document_for_programs(
 
     assert person.status_code == program.status_code == 401
     assert person.headers["content-type"].startswith("text/html")
-    assert "mica server open" in person.text
+    assert "<code>mica server open</code>" in person.text
     assert person.headers["www-authenticate"] == program.headers["www-authenticate"]
     assert "script-src 'self'" in person.headers["content-security-policy"]
     assert program.headers["content-type"] == "application/problem+json"
