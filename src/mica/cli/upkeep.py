@@ -236,6 +236,9 @@ async def _spaces(files: Sequence[Path], settings: Settings, output: Output) -> 
             unknown = "[dim]unknown[/]"
             table.add_row(str(row["name"]), *numbers, escape(str(row["directory"])) if row["directory"] else unknown)
         console.print(table)
+        console.print(
+            "[dim]Events include mica's own records: crystals, receipts of briefs, which transcripts were read.[/]"
+        )
 
     output.show(rows, for_people)
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from mica.model.event import MARK, SESSION_ENDED, Event, EventId
+from mica.model.event import CRYSTAL, MARK, SESSION_ENDED, Event, EventId
 
 STEP_NAMES = ("file.read", "file.edit", "file.create")  # the events that count as a visit to a file
 
@@ -70,12 +70,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionLine, ...]  # the latest first
     files: tuple[FileLine, ...]  # files used by the most sessions first
     usage: UsageTotals
-    events: int  # number of events summarized
+    events: int  # number of events summarized; mica's own records are not counted
     since: datetime | None  # the time of the first summarized event
     is_partial: bool = False  # True if there are older events
 
 
-OURS = ("transcript.read", "brief")  # recorded by mica itself, not by an agent
+OURS = ("transcript.read", "brief", CRYSTAL)  # recorded by mica itself, not by an agent
 
 
 def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions: int = 8, files: int = 10) -> Overview:
