@@ -41,14 +41,14 @@ def test_the_page_shows_losses_and_gains() -> None:
     shown = render_page(replay_of(-50, 250))
     assert '<td class="loss">-50' in shown
     assert '<td class="gain">+250' in shown
-    assert "2 tasks took" in shown
+    assert "2 tasks (one for each prompt that led to work) took" in shown
     assert "in 2 searches; 1 task gains, 1 loses." in shown
     assert "They save 600 if a task whose files were all offered needs no search at all." in shown
 
 
 def test_counts_of_one_are_grammatical() -> None:
     sentences = " ".join(describe(replay_of(1)))
-    assert "1 task took " in sentences
+    assert "1 task (a prompt) took " in sentences
     assert "in 1 search; 1 task gains, 0 lose." in sentences
     priced = describe(msgspec.structs.replace(replay_of(1), dollars=0.5, unpriced=1))
     assert any(sentence.endswith("; 1 task has no known price.") for sentence in priced)

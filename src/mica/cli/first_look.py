@@ -31,7 +31,7 @@ def first_look(
         verdict = Text("\n".join([replay.verdict, *describe(replay)[:3]]), overflow="fold")
         parts.append(_titled("Would naming files in advance have paid? Your own history, replayed", verdict))
     if overview.sessions:
-        parts.append(_titled("What your agents did lately", _sessions(overview.sessions)))
+        parts.append(_titled("What your agents did lately, session by session", _sessions(overview.sessions)))
     if overview.files:
         parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(overview.files)))
     nothing = (

@@ -101,7 +101,7 @@ def describe(replay: Replay) -> list[str]:
     if replay.saved_generous != replay.saved_tokens:
         saved += f" They save {replay.saved_generous:,} if a task whose files were all offered needs no search at all."
     sentences = [
-        f"{plural(len(replay.rows), 'task')} took {replay.navigation_tokens:,} tokens before their first edit.",
+        f"{_describe_tasks(len(replay.rows))} took {replay.navigation_tokens:,} tokens before the first edit.",
         f"{replay.offered_tasks:,} would have had an offer; {replay.hits:,} of them needed an offered file.",
         saved,
     ]
@@ -116,6 +116,10 @@ def describe(replay: Replay) -> list[str]:
     if replay.error is not None:
         sentences.append(f"Mean error of the probabilities: {replay.error:.3f}.")
     return sentences
+
+
+def _describe_tasks(count: int) -> str:
+    return "1 task (a prompt)" if count == 1 else f"{count:,} tasks (one for each prompt that led to work)"
 
 
 def _row(row: ReplayTask) -> str:
