@@ -110,7 +110,8 @@ def test_up_lists_several_projects_with_the_current_directorys_first(terminal: T
     assert [line.partition("-")[0] for line in table if " kB " in line] == ["project", "shop", "mail"]
     assert "(here)" in table[0]
     assert 'mica brief "your task" ' in shown.stdout
-    assert "--space" not in shown.stdout, "commands typed here are about the project shown"
+    steps = shown.stdout.partition("What to type next")[2]
+    assert "--space" not in steps, "commands typed here are about the project shown"
 
 
 def test_up_elsewhere_shows_the_latest_project_and_how_to_name_it(
@@ -123,6 +124,9 @@ def test_up_elsewhere_shows_the_latest_project_and_how_to_name_it(
     shown = terminal.run("up", "--once", "--yes").stdout
 
     assert 'mica search "words" --space shop ' in shown
+    [others] = [line for line in shown.splitlines() if "other project" in line]
+    assert others.startswith("1 other project: mail-")
+    assert others.endswith(" (1 session); `mica up --space NAME` shows one")
     assert terminal.run("search", "session", "--space", "shop").exit_code == 0
 
 
@@ -149,6 +153,37 @@ def test_up_says_how_a_shell_finds_mica(terminal: Terminal, tmp_path: Path, monk
 
     assert f'export PATH="{program.parent}:$PATH"' in hidden
     assert "export PATH" not in found
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `mica` below this directory that PATH does not contain, as in a fresh clone."""
+    program = tmp_path / "project" / ".venv" / "bin" / "mica"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "up"])
+    return program
+
+
+def test_suggested_commands_can_be_pasted_when_mica_is_not_on_the_path(
+    terminal: Terminal, transcripts: Path, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    declined = answered(terminal, monkeypatch, "n\n", "up", "--once").stdout
+    refused = terminal.run("search", "x", "--space", "nowhere").stderr
+    empty = terminal.run("search", "x").stdout
+    monkeypatch.chdir(tmp_path)
+    elsewhere = terminal.run("server", "open").stderr
+    monkeypatch.setenv("PATH", str(program.parent))
+    on_path = terminal.run("server", "open").stderr
+
+    assert "Nothing was imported. `.venv/bin/mica up --sample` shows an invented web shop." in declined
+    assert f'export PATH="{program.parent}:$PATH"' in declined
+    assert "`.venv/bin/mica upkeep spaces` lists the spaces" in refused
+    assert "`.venv/bin/mica up` imports" in empty
+    assert "`project/.venv/bin/mica up` starts one" in elsewhere
+    assert "`mica up` starts one" in on_path
 
 
 # -- The sample has a space of its own ------------------------------------------------------------------------------
@@ -208,7 +243,7 @@ def test_the_sample_is_not_put_into_a_named_store(terminal: Terminal, tmp_path: 
     refused = terminal.run("up", "--sample", "--once", option, str(tmp_path / "project"))
 
     assert refused.exit_code == 2
-    assert "in their own space" in " ".join(refused.stderr.split())
+    assert f"in their own space; leave out {option}\n" in refused.stderr
 
 
 def test_the_sample_has_its_own_space_beside_a_configured_store(terminal: Terminal, tmp_path: Path) -> None:
@@ -221,8 +256,14 @@ def test_the_sample_has_its_own_space_beside_a_configured_store(terminal: Termin
     assert [row["name"] for row in terminal.documents("upkeep", "spaces")] == ["sample"]
 
 
-def test_without_transcripts_what_this_directory_holds_is_shown(terminal: Terminal) -> None:
+def session_here(terminal: Terminal) -> None:
+    """A session of an agent in the space of this directory, without a transcript."""
+    terminal.run("events", "emit", "session.started", "--session", "s1", "--agent", "scout")
     terminal.run("mark", "The cookie is set before the redirect")
+
+
+def test_without_transcripts_the_sessions_of_this_directory_are_shown(terminal: Terminal) -> None:
+    session_here(terminal)
 
     shown = terminal.run("up", "--once")
 
@@ -232,14 +273,46 @@ def test_without_transcripts_what_this_directory_holds_is_shown(terminal: Termin
     assert [row["name"].partition("-")[0] for row in terminal.documents("upkeep", "spaces")] == ["project"]
 
 
-def test_what_this_directory_holds_is_shown_before_other_projects(terminal: Terminal, transcripts: Path) -> None:
-    terminal.run("mark", "The cookie is set before the redirect")
+def test_the_sessions_of_this_directory_are_shown_before_other_projects(terminal: Terminal, transcripts: Path) -> None:
+    session_here(terminal)
 
     shown = terminal.run("up", "--once", "--yes").stdout
 
     assert "The cookie is set before the redirect" in shown
     assert "shop-" in shown.partition("What to type next")[0]
     assert "0 transcripts" not in shown
+
+
+def test_marks_alone_do_not_hide_what_agents_did_elsewhere(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+
+    shown = terminal.run("up", "--once", "--yes").stdout
+
+    assert "What your agents did lately" in shown
+    assert "Explain how auth works" in shown
+    [note] = [line for line in shown.splitlines() if "the space of this directory" in line]
+    assert note.startswith("project-")
+    assert "has only 1 mark and no session; `mica up --space .` shows it." in note
+
+
+def test_marks_alone_do_not_hide_the_sample(terminal: Terminal) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+
+    shown = terminal.run("up", "--once").stdout
+
+    assert "This is the bundled sample" in shown
+    assert "has only 1 mark and no session" in shown
+
+
+def test_if_the_import_is_declined_the_marks_of_this_directory_are_shown(
+    terminal: Terminal, transcripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+
+    shown = answered(terminal, monkeypatch, "n\n", "up", "--once").stdout
+
+    assert "What the next agent would receive" in shown
+    assert "The cookie is set before the redirect" in shown
 
 
 # -- Which transcripts are imported ---------------------------------------------------------------------------------
@@ -281,6 +354,8 @@ def test_a_space_without_transcripts_of_its_own_takes_none(terminal: Terminal, t
     shown = terminal.run("up", "--once", "--yes", "--space", ".")
 
     assert "2 transcripts of 1 other project left to their own spaces" in shown.stdout
+    assert "No transcripts of project-" in shown.stdout
+    assert "No transcripts in" not in shown.stdout, "there are some, of another project"
     assert "The cookie is set before the redirect" in shown.stdout
     assert terminal.documents("events", "query") == events
 
@@ -320,6 +395,19 @@ def test_an_unclear_answer_is_asked_again(
     assert terminal.run("upkeep", "spaces", "--json").stdout == "[]\n"
 
 
+def test_ctrl_c_at_the_question_is_no_error(
+    terminal: Terminal, transcripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make run` would print `make: *** Error`. The end of the input is the same to click as Ctrl-C."""
+    stopped = answered(terminal, monkeypatch, "", "up", "--once")
+
+    assert stopped.exit_code == 0, stopped.output
+    assert "mica: nothing was imported" in stopped.stderr
+    assert "Aborted" not in stopped.output
+    assert "What the next agent" not in stopped.output
+    assert terminal.run("upkeep", "spaces", "--json").stdout == "[]\n"
+
+
 def test_up_names_transcripts_that_cannot_be_read(terminal: Terminal, transcripts: Path) -> None:
     (transcripts / "-home-dev-shop" / "text.jsonl").write_text("not json\n")
 
@@ -328,6 +416,23 @@ def test_up_names_transcripts_that_cannot_be_read(terminal: Terminal, transcript
     assert shown.exit_code == 0, shown.output
     assert "1 transcript could not be read, the first: " in shown.stdout
     assert "text.jsonl" in shown.stdout
+
+
+def test_every_count_of_events_counts_what_its_line_says(terminal: Terminal) -> None:
+    shown = terminal.run("up", "--sample", "--once").stdout
+
+    [first] = [line for line in shown.splitlines() if line.startswith("sample  ")]
+    [imported] = [line for line in shown.splitlines() if line.startswith("✓ sample")]
+    assert first.split()[1:3] == imported.split()[2:4] == ["121", "events"]
+    assert "121 events since" in terminal.run("up", "--once", "--no-import", "--space", "sample").stdout
+    assert "Events include mica's own records" in terminal.run("upkeep", "spaces").stdout
+
+
+def test_the_first_look_names_what_it_counts(terminal: Terminal) -> None:
+    shown = terminal.run("up", "--sample", "--once").stdout
+
+    assert "7 tasks (one for each prompt that led to work)" in shown
+    assert "What your agents did lately, session by session" in shown
 
 
 def test_if_another_server_runs_the_first_look_is_shown_before_the_reason(terminal: Terminal) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -23,10 +22,12 @@ from mica.cli.output import (
     chosen_place,
     current_user,
     describe_emptiness,
+    folder_off_path,
     has_terminal,
     json_option,
     memory_command,
     open_to_read,
+    pasteable,
     space_name,
     store_options,
     target,
@@ -39,6 +40,8 @@ from mica.errors import InvalidInput, UnknownSpace
 from mica.format.lines import format_bytes, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
+from mica.model.event import EventQuery
+from mica.model.walk import STARTED
 from mica.navigation.replay import Replay
 from mica.navigation.replay_page import describe
 from mica.settings import Settings, load_settings
@@ -50,6 +53,7 @@ BRIEF_TOKENS = 600  # of the first look: one screen
 LOOK_DEADLINE_S = 2.0  # a person waits longer than an agent
 REPLAYED_TASKS = 300  # the latest, for a first look; `mica trails replay` takes all
 EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
+OTHERS_NAMED = 8  # in one line; `mica upkeep spaces` lists all
 PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
 
 
@@ -99,8 +103,8 @@ def up(
     projects are merged into that one store.
 
     In a terminal it asks before it imports. Without one it imports, except that merging into a store needs --yes. Run
-    it again to import what is new. Without transcripts it shows the named space, or what this directory's space holds.
-    If that is nothing, it shows the bundled sample, which has a space of its own; --sample shows it at any time.
+    it again to import what is new. Without transcripts it shows the named space, or this directory's if it has a
+    session. Otherwise it shows the bundled sample, which has a space of its own; --sample shows it at any time.
 
     The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once;
     `mica server open` makes another. With --once or --json nothing is served.
@@ -109,11 +113,9 @@ def up(
     """
     settings = load_settings()
     output = Output(as_json=as_json)
-    if is_sample and (transcripts or not imports or store is not None or space is not None):
-        raise click.UsageError(
-            "--sample shows the bundled transcripts in their own space; leave out --transcripts, --no-import, --store "
-            "and --space"
-        )
+    if is_sample:
+        given = {"--transcripts": transcripts, "--no-import": not imports or None, "--store": store, "--space": space}
+        _check_sample([option for option, value in given.items() if value is not None])
     place = target(settings, store, space)
     if is_sample:
         start: Start | None = _start_sample(settings, output)
@@ -123,7 +125,11 @@ def up(
         places = [TranscriptFolder(transcripts)] if transcripts else usual_places(settings, current_user())
         into = place if store is not None or (space is None and settings.store is not None) else None
         only = place if space is not None else None
-        start = _start_import(places, settings=settings, output=output, into=into, only=only, yes=yes)
+        try:
+            start = _start_import(places, settings=settings, output=output, into=into, only=only, yes=yes)
+        except click.Abort:  # Ctrl-C at the question is an answer, not an error that `make run` must report
+            click.echo("\nmica: nothing was imported", err=True)
+            return
     if start is None:
         return
     opened: OpenMemory = partial(open_memory if start.is_import else open_to_read, settings=settings)
@@ -135,6 +141,14 @@ def up(
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
+
+
+def _check_sample(options: Sequence[str]) -> None:
+    """Raise UsageError if options were given that choose something else than the sample."""
+    if options:
+        raise click.UsageError(
+            f"--sample shows the bundled transcripts in their own space; leave out {' and '.join(options)}"
+        )
 
 
 async def _run(look: Callable[[OpenMemory], Awaitable[None]], opened: OpenMemory) -> None:
@@ -173,39 +187,65 @@ def _start_import(
 ) -> Start | None:
     """Plan the imports, ask whether to import, and return what to show.
 
-    If nothing is imported, that is the chosen space, or one that already has events. Without one, it is the sample if
-    there was nothing to import, and None if the user declined.
+    If nothing is imported, that is the chosen space, or one with sessions. Without one, it is the sample if there was
+    nothing to import; if the user declined, it is this directory's space, or None if that is empty.
     """
     plans = _plan_projects(places, settings=settings, into=into, only=only, output=output)
     here = target(settings, None, None)
-    is_here_used = into is None and only is None and asyncio.run(_has_events(here, settings))
+    held = Holdings() if into or only else asyncio.run(_holdings(here, settings))
     is_agreed = _ask_to_import(plans, settings=settings, into=into, output=output, yes=yes) if plans.plans else None
+    if held.events and not held.has_sessions and here not in [plan.target for plan in plans.plans]:
+        _print_note(output, _describe_holdings(space_name(here), held))
     if is_agreed:
-        if is_here_used and here not in [plan.target for plan in plans.plans]:
+        if held.has_sessions and here not in [plan.target for plan in plans.plans]:
             own = ImportPlan(target=here, roots={}, size_bytes=0)  # it has no transcripts, but is shown first
             plans = msgspec.structs.replace(plans, plans=[own, *plans.plans])
         look = partial(_import_and_show, plans, output=output)
         return Start(place=plans.plans[0].target, look=look, is_import=True)
-    looked = ", ".join(str(place.path) for place in places)
-    reason = "" if plans.plans else f"No transcripts in {looked}. "
-    stored = into or only or (here if is_here_used else None)
-    for plan in plans.plans if stored is None else ():
-        if asyncio.run(_has_events(plan.target, settings)):
-            stored = plan.target
-            break
+    stored = into or only or (here if held.has_sessions else None)
+    imported = [plan.target for plan in plans.plans if asyncio.run(_has_events(plan.target, settings))]
+    if stored is None and imported:
+        stored = imported[0]
+    if stored is None and is_agreed is False and held.events:
+        stored = here
+    reason = "" if plans.plans else _describe_absence(places, only)
+    if stored is None and is_agreed is False:
+        if (folder := folder_off_path()) is not None:
+            output.console.print(
+                f"[dim]So that this shell finds `mica`:[/] {escape(_path_command(folder))}", soft_wrap=True
+            )
+        return None
     if stored is None:
-        return None if is_agreed is False else _start_sample(settings, output, reason=reason)
-    name = space_name(stored)
+        return _start_sample(settings, output, reason=reason)
     hint = "" if into or only else "; `mica up --sample` shows an invented web shop"
-    _print_note(output, f"{reason}This is what {name} holds{hint}.")
-    return Start(place=stored, look=partial(_show_stored, stored, output=output))
+    _print_note(output, f"{reason}This is what {space_name(stored)} holds{hint}.")
+    others = [place for place in imported if place != stored]
+    return Start(place=stored, look=partial(_show_stored, stored, output=output, others=others))
+
+
+def _describe_absence(places: Sequence[TranscriptFolder], only: Path | str | None) -> str:
+    whose = "" if only is None else f" of {space_name(only)}"
+    return f"No transcripts{whose} in {', '.join(str(place.path) for place in places)}. "
+
+
+class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a space holds: numbers of events and marks, and whether any is of a session."""
+
+    events: int = 0
+    marks: int = 0
+    has_sessions: bool = False
+
+
+def _describe_holdings(name: str, held: Holdings) -> str:
+    count = plural(held.marks, "mark") if held.marks else plural(held.events, "event")
+    return f"{name}, the space of this directory, has only {count} and no session; `mica up --space .` shows it."
 
 
 def _print_note(output: Output, sentence: str) -> None:
     if output.as_json:
-        click.echo(f"mica: {sentence}", err=True)
+        click.echo(f"mica: {pasteable(sentence)}", err=True)
     else:
-        output.console.print(f"[yellow]{escape(sentence)}[/]", soft_wrap=True)
+        output.console.print(f"[yellow]{escape(pasteable(sentence))}[/]", soft_wrap=True)
 
 
 def _plan_projects(
@@ -266,7 +306,8 @@ def _ask_to_import(
         question = f"Merge {projects:,} projects into {where}?" if projects > 1 else f"Import them into {where}?"
     is_agreed = click.confirm(question, default=into is None)
     if not is_agreed:
-        output.console.print("Nothing was imported. `mica up --sample` shows an invented web shop.")
+        declined = pasteable("Nothing was imported. `mica up --sample` shows an invented web shop.")
+        output.console.print(escape(declined), soft_wrap=True)
     return is_agreed
 
 
@@ -303,9 +344,15 @@ def _project_table(plans: Sequence[ImportPlan], settings: Settings) -> Table:
     return table
 
 
-async def _show_stored(place: Path | str, opened: OpenMemory, *, output: Output) -> None:
+async def _show_stored(
+    place: Path | str, opened: OpenMemory, *, output: Output, others: Sequence[Path | str] = ()
+) -> None:
+    sessions = {}
+    for other in others:
+        async with opened(other) as memory:
+            sessions[space_name(other)] = await _count_sessions(memory)
     async with opened(place) as memory:
-        await _show_first_look(memory, place, output, with_steps=True)
+        await _show_first_look(memory, place, output, others=sessions, with_steps=True)
 
 
 async def _has_events(place: Path | str, settings: Settings) -> bool:
@@ -314,6 +361,20 @@ async def _has_events(place: Path | str, settings: Settings) -> bool:
             return (await memory.upkeep.sizes()).events > 0
     except UnknownSpace:
         return False
+
+
+async def _holdings(place: Path | str, settings: Settings) -> Holdings:
+    try:
+        async with open_memory(place, settings=settings, must_exist=True) as memory:
+            sizes, summary = await memory.upkeep.sizes(), await memory.events.overview()
+    except UnknownSpace:
+        return Holdings()
+    return Holdings(events=sizes.events, marks=sizes.marks, has_sessions=bool(summary.sessions))
+
+
+async def _count_sessions(memory: Memory) -> int:
+    started = await memory.events.query(EventQuery(names=(STARTED,), limit=None))
+    return len({event.context.session for event in started})
 
 
 async def _count_unread(plans: Sequence[ImportPlan], settings: Settings) -> int:
@@ -332,6 +393,7 @@ async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, 
     """Import all plans and print the first look at the first space: at the end, and early if the import is long."""
     first = plans.plans[0]
     results: dict[str, Imported] = {}
+    others: dict[str, int] = {}
     with Bar(plans) as bar:
         async with opened(first.target) as memory:
             importing = asyncio.create_task(bar.run(memory, first))
@@ -350,11 +412,19 @@ async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, 
                 await asyncio.gather(importing, return_exceptions=True)
             for plan in plans.plans[1:]:
                 async with opened(plan.target) as other:
-                    results[space_name(plan.target)] = await bar.run(other, plan)
+                    name = space_name(plan.target)
+                    results[name], others[name] = await bar.run(other, plan), await _count_sessions(other)
             with bar.aside():
                 replay = await memory.trails.replay(latest=REPLAYED_TASKS)
                 await _show_first_look(
-                    memory, first.target, output, replay=replay, results=results, is_sample=is_sample, with_steps=True
+                    memory,
+                    first.target,
+                    output,
+                    replay=replay,
+                    results=results,
+                    others=others,
+                    is_sample=is_sample,
+                    with_steps=True,
                 )
 
 
@@ -376,6 +446,7 @@ async def _show_first_look(
     note: str = "",
     replay: Replay | None = None,
     results: Mapping[str, Imported] | None = None,
+    others: Mapping[str, int] | None = None,
     is_sample: bool = False,
     with_steps: bool = False,
 ) -> None:
@@ -388,6 +459,8 @@ async def _show_first_look(
         console.print(first_look(space_name(place) + note, summary, brief, replay, emptiness=emptiness))
         if results is not None:
             print_imported(console, results)
+        if others:
+            console.print(escape(_describe_others(others)), soft_wrap=True)
         if with_steps:
             location = without_password(place) if memory.location == ":memory:" else memory.location
             console.print(_next_steps(location, has_tree=has_tree), soft_wrap=True)
@@ -402,6 +475,8 @@ async def _show_first_look(
         document["replay"] = {"verdict": replay.verdict, "facts": describe(replay), "missing": replay.missing}
     if results is not None:
         document["imported"] = results
+    if others:
+        document["other_projects"] = [{"space": name, "sessions": count} for name, count in others.items()]
     output.show(document, for_people)
 
 
@@ -420,11 +495,24 @@ def _next_steps(location: str, *, has_tree: bool) -> str:
         (f'mica mark "what you saw"{option}', "add an observation; `mica` alone lists all commands"),
         ("mica install", "let coding agents use it: hooks, MCP server, commands"),
     ]
-    if (folder := _folder_off_path()) is not None:
-        commands.insert(0, (f'export PATH="{folder}:$PATH"', "so that this shell finds `mica`"))
+    if (folder := folder_off_path()) is not None:
+        commands.insert(0, (_path_command(folder), "so that this shell finds `mica`"))
     width = max(len(command) for command, _ in commands)
     lines = [f"  {escape(command.ljust(width))}   [dim]{escape(purpose)}[/]" for command, purpose in commands]
     return "\n".join(["[bold]What to type next[/]", *lines])
+
+
+def _path_command(folder: str) -> str:
+    return f'export PATH="{folder}:$PATH"'
+
+
+def _describe_others(sessions: Mapping[str, int]) -> str:
+    """Name the projects that are not shown, with their numbers of sessions."""
+    named = [f"{name} ({plural(count, 'session')})" for name, count in list(sessions.items())[:OTHERS_NAMED]]
+    more = f" and {len(sessions) - OTHERS_NAMED:,} more (`mica upkeep spaces`)" if len(sessions) > OTHERS_NAMED else ""
+    return pasteable(
+        f"{plural(len(sessions), 'other project')}: {', '.join(named)}{more}; `mica up --space NAME` shows one"
+    )
 
 
 def _space_option(location: str, *, home: Path) -> str:
@@ -437,12 +525,3 @@ def _space_option(location: str, *, home: Path) -> str:
     short = name.rpartition("-")[0]
     alike = [file for file in space_files(home) if space_name(file).startswith(short)]
     return f" --space {short if short and len(alike) == 1 and not Path(short).is_dir() else name}"
-
-
-def _folder_off_path() -> str | None:
-    """Return the folder of the running `mica` if PATH does not contain it; None if it does, or under `python -m`."""
-    program = Path(sys.argv[0])
-    on_path = shutil.which("mica")
-    if program.name != "mica" or (on_path is not None and program.exists() and Path(on_path).samefile(program)):
-        return None
-    return str(program.absolute().parent)
