@@ -32,7 +32,7 @@ from mica.model.event import EventId, utc_now
 from mica.model.trail import STATES, State, Trail
 from mica.model.walk import OUTCOMES, Outcome, Step
 from mica.navigation.repository import COMMITS_MAX
-from mica.navigation.trails.commands import Destination, in_folder, in_project, last_use, reference
+from mica.navigation.trails.commands import Destination, in_folder, in_project, reference
 from mica.navigation.trails.loader import LOADED_TOKENS
 from mica.settings import load_settings
 
@@ -441,8 +441,7 @@ def _print_evolution(console: Console, report: Evolution) -> None:
 
 
 def _last_use(trail: Trail) -> str | None:
-    used_at = last_use(trail)
-    return None if used_at is None else format_time(used_at)
+    return None if trail.used_at is None else format_time(trail.used_at)
 
 
 def _success(trail: Trail) -> str:

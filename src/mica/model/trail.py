@@ -90,7 +90,8 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     walks: tuple[EventId, ...] = ()  # the latest walks that it was learned from
     agents: dict[str, Figures] = {}
     first_at: datetime
-    last_at: datetime  # of its last use
+    last_at: datetime  # of its last use, or of its naming if that was later; a trail cools from then on
+    used_at: datetime | None = None  # of its last use
     by: By | None = None  # who crystallized it
     version: int = 0  # grows when its steps change; 0 until it is crystallized
     drifted: bool = False  # True if later walks used other lines; the next daily work makes a new version

@@ -156,6 +156,7 @@ def test_a_name_chosen_by_a_person_is_kept() -> None:
 
     (trail,) = learn_trails(walks, events, gates=GATES)
     assert (trail.slug, trail.version, trail.by, trail.runs) == ("login", 1, "user", 2)
+    assert trail.used_at == walks[-1].ended_at, "a name is no use"
     (again,) = learn_trails([*walks, walk(3, ["session.py", "auth.py"])], events, gates=GATES)
     assert (again.key, resolve(key_of(["session.py", "auth.py"]), [again])) == (trail.key, again)
 
@@ -177,6 +178,7 @@ def test_a_trail_made_by_hand_needs_no_walks() -> None:
         [], [build(1, CREATED, {"slug": "auth", "steps": steps, "description": "Signing in"})], gates=GATES
     )
     assert (trail.name, trail.entry, trail.runs, trail.success) == ("nav:auth", "auth.py", 0, None)
+    assert trail.used_at is None
     assert trail.description == "Signing in"
 
 
@@ -194,7 +196,7 @@ def test_a_use_with_an_outcome_counts_once() -> None:
     (trail,) = learn_trails(walks, events, gates=GATES)
 
     assert (trail.runs, trail.successes, trail.failures) == (2, 1, 1)
-    assert trail.last_at == events[2].at
+    assert trail.last_at == trail.used_at == events[2].at
 
 
 def test_unreadable_events_are_ignored() -> None:

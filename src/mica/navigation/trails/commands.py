@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -155,17 +154,11 @@ def _line(step: Step) -> str:
     return f"`{reference(step)}`{pattern}"
 
 
-def last_use(trail: Trail) -> datetime | None:
-    """The time of a trail's last use; None if it was made by hand and never used."""
-    return trail.last_at if trail.runs or trail.last_at > trail.first_at else None
-
-
 def _summary(trail: Trail) -> str:
     known = trail.successes + trail.failures
     ended = f"{trail.successes} of {known} with a known outcome succeeded" if known else "their outcomes are unknown"
     walked = f"Walked {trail.runs} times in {trail.sessions} sessions; {ended}." if trail.runs else "Made by hand."
-    used_at = last_use(trail)
-    used = "Never used." if used_at is None else f"Last used {used_at.date().isoformat()}."
+    used = "Never used." if trail.used_at is None else f"Last used {trail.used_at.date().isoformat()}."
     return f"{one_line(trail.description, 300)}. {walked} {used}"
 
 

@@ -117,7 +117,7 @@ def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates:
         for place, files in enumerate(sets)
     ]
     moved = [
-        msgspec.structs.replace(trail, last_at=max(trail.last_at, used_at.get(place, trail.last_at)))
+        _used(trail, used_at[place]) if place in used_at else trail
         for place, trail in enumerate(built)
         if place not in lost
     ]
@@ -232,6 +232,7 @@ def _trail(
         agents=_agents(runs),
         first_at=min(times),
         last_at=max(times),
+        used_at=max((run.at for run in runs), default=None),
     )
     if naming is None:
         return trail
@@ -245,6 +246,11 @@ def _trail(
         suspended=naming.suspended,
         measured=naming.measured,
     )
+
+
+def _used(trail: Trail, at: datetime) -> Trail:
+    """Return the trail with a use at the time `at`."""
+    return msgspec.structs.replace(trail, last_at=max(trail.last_at, at), used_at=max(trail.used_at or at, at))
 
 
 def describe(shape: str, steps: Sequence[Step]) -> str:
