@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -120,3 +121,27 @@ def test_a_replay_of_a_space_without_sessions_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "this space has no session of a coding agent yet" in result.stderr
     assert "is not here" not in result.stderr
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_navigate_says_that_the_known_files_are_not_on_this_disk(
+    project: Path, tmp_path: Path, is_removed: bool
+) -> None:
+    """The project was removed, or its folder is empty."""
+    shutil.rmtree(project)
+    if not is_removed:
+        project.mkdir()
+
+    result = CliRunner().invoke(cli, ["navigate", "basket total", "--store", str(tmp_path / "shop.db")])
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("No file was found for this task: ")
+    assert result.stdout.endswith("known files are not on this disk: 1.\n")
+    assert "files" not in result.stderr
+
+
+def test_a_replay_without_a_terminal_writes_nothing_else(project: Path, tmp_path: Path) -> None:
+    """Neither a bar nor an empty line goes to standard error."""
+    result = CliRunner().invoke(cli, ["trails", "replay", "--store", str(tmp_path / "shop.db")])
+
+    assert result.stderr == ""

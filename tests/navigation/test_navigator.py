@@ -101,6 +101,20 @@ async def test_a_deleted_file_is_never_offered(memory: mica.Memory, root: Path, 
     assert {place.path for place in places} <= set(FILES) - {"billing/invoice.py"}
 
 
+async def test_known_files_that_are_not_on_this_disk_are_counted(
+    memory: mica.Memory, tmp_path: Path, clock: HandClock
+) -> None:
+    """Otherwise an empty answer would say that nothing is known."""
+    (tmp_path / "empty").mkdir()
+    turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py", "billing/cart.py")
+    turn(memory, clock, "s1", "thanks")
+
+    places = await memory.navigate("charged twice", root=tmp_path / "empty")
+
+    assert places == []
+    assert places.missing["files"] == "known files are not on this disk: 2"
+
+
 async def test_an_edit_is_seen_by_the_next_question(memory: mica.Memory, root: Path) -> None:
     before = await memory.navigate("voucher", root=root)
     (root / "billing/voucher_rules.py").write_text("def voucher():\n    return 'voucher'\n", encoding="utf-8")

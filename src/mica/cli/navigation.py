@@ -63,9 +63,12 @@ async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], lim
 
     def for_people(console: Console) -> None:
         for name, reason in places.missing.items():
-            click.echo(f"mica: {name}: {reason}", err=True)
+            if places or name != "files":
+                click.echo(f"mica: {name}: {reason}", err=True)
         if not places:
             nothing = "No file was found for this task." if places.missing else NO_MATCH
+            if (absent := places.missing.get("files")) is not None:
+                nothing = f"No file was found for this task: {absent}."
             console.print(f"{nothing} {sentence_of(emptiness)}" if emptiness else nothing, soft_wrap=True, markup=False)
         for place in places:
             where = ",".join(f"{lines.start}-{lines.end}" for lines in place.lines)
@@ -172,7 +175,8 @@ async def _replay_and_brief_tokens(
 
 async def _replay(memory: Memory, root: Path | None) -> Replay:
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Replaying")
         return await memory.trails.replay(
             root=root, on_progress=lambda done: progress.update(task, description=f"Replayed {done:,} tasks")

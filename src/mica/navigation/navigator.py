@@ -88,6 +88,9 @@ class Navigator:
         if not past.commit_count:
             missing["history"] = "no commits are known here; `mica trails learn commits` imports them"
         places = await asyncio.to_thread(self._answer, task, past, files_of_session(walks, session), limit)
+        known = {path for walk in walks for path in walk.touched}
+        if known and not any(path in self._index.tree for path in known):
+            missing.setdefault("files", describe_absent(len(known)))
         return Places(places, missing=missing)
 
     async def prepare(self, *, now: datetime) -> None:
@@ -250,6 +253,11 @@ class Navigator:
             add_lines(each, read_text(root, each.path), task, prediction)
             for each in predictor.places(prediction, limit=limit)
         ]
+
+
+def describe_absent(count: int) -> str:
+    """Say that files which agents opened are not in the working tree now."""
+    return f"known files are not on this disk: {count:,}"
 
 
 def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, list[Walk]]:
