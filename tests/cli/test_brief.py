@@ -72,7 +72,18 @@ def test_a_handoff_of_an_empty_space_says_what_to_do(store_terminal: StoreTermin
     result = store_terminal.run("handoff")
 
     assert result.stdout == ""
-    assert "nothing to hand over yet; `mica mark` records what you observe" in result.stderr
+    assert result.stderr == (
+        "mica: nothing to hand over: nothing was recorded yet; `mica mark` records what you observe\n"
+    )
+
+
+def test_why_prints_the_text_of_an_event_once(store_terminal: StoreTerminal) -> None:
+    store_terminal.run("mark", "The cookie is set before the redirect")
+
+    shown = store_terminal.run("why", "#1").stdout
+
+    assert shown.count("The cookie is set before the redirect") == 1
+    assert "    #1 " in shown, "the event itself is its evidence"
 
 
 def test_now_shows_a_diff_and_writes_on_request_only(store_terminal: StoreTerminal) -> None:

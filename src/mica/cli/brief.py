@@ -18,8 +18,10 @@ from mica.cli.groups import CommandGroup
 from mica.cli.output import (
     Moment,
     Output,
+    describe_emptiness,
     making_command,
     memory_command,
+    pasteable,
     print_late,
     print_unrecorded,
 )
@@ -204,8 +206,10 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
                 console.print(f"  [yellow]retracted:[/] {escape(each.retracted)}", soft_wrap=True)
             for line in each.because:
                 score = "" if line.score is None else f", score {line.score:.2f}, {line.tokens} tokens"
-                offered = f" [dim]({line.source}{score})[/]" if line.source else ""
-                console.print(f"  {escape(one_line(line.text, WIDTH))}{offered}", soft_wrap=True)
+                offered = f"[dim]({line.source}{score})[/]" if line.source else ""
+                text = "" if line.text == each.text else escape(one_line(line.text, WIDTH))
+                if text or offered:
+                    console.print(f"  {' '.join(filter(None, [text, offered]))}", soft_wrap=True)
                 for source, place in line.origins:
                     console.print(f"    [green]{escape(source)}[/] {escape(place)}", soft_wrap=True)
                 for event in line.evidence:
@@ -236,19 +240,25 @@ async def handoff(memory: Memory, output: Output, *, session: str | None, budget
     Example: mica handoff --budget 800
     """
     made = await memory.handoff(session=session, budget_tokens=budget)
+    is_empty = not made.text and not made.left_out
+    is_unused = is_empty and await describe_emptiness(memory) is not None
 
     def for_people(console: Console) -> None:
         if made.text:
             click.echo(made.text)
-        which = f"session {made.session}" if made.session else "no session"
         new = f"{plural(len(made.new_crystals), 'new crystal')}, {plural(len(made.lines), 'line')}"
         more = f", {made.left_out} more did not fit" if made.left_out else ""
         cost = f"{made.tokens_used} of {made.budget_tokens} tokens (estimated)"
-        click.echo(f"mica: {which}: {new}, {cost}{more}", err=True)
+        if made.session or not is_empty:
+            click.echo(
+                f"mica: {f'session {made.session}' if made.session else 'no session'}: {new}, {cost}{more}", err=True
+            )
         for error in made.errors:
             click.echo(f"mica: not crystallized: {error}", err=True)
-        if not made.text and not made.left_out:
-            click.echo("mica: nothing to hand over yet; `mica mark` records what you observe", err=True)
+        if is_empty:
+            reason = "nothing was recorded yet" if is_unused else "this space has nothing of a session yet"
+            hint = pasteable("`mica mark` records what you observe")
+            click.echo(f"mica: nothing to hand over: {reason}; {hint}", err=True)
 
     document = {
         **msgspec.structs.asdict(made),
