@@ -233,6 +233,7 @@ def test_an_event_is_recorded_from_the_shell(terminal: Terminal) -> None:
     [
         (["deploy", "--data", "[1]"], 2, "--data is not a JSON object"),
         (["deploy", "--data", "{"], 2, "--data is not a JSON object"),
+        (["deploy", "--data", ""], 2, "--data is empty; give a JSON object"),
         (["two words"], 1, "event name 'two words' is not valid"),
         (["mark", "--data", "{}"], 1, "this is not a mark"),
         (["deploy", "--parent", "99"], 1, "no event '99'"),

@@ -109,3 +109,13 @@ def test_every_command_that_a_message_names_exists() -> None:
 def test_a_command_in_a_file_that_an_older_mica_installed_still_works(terminal: Terminal, words: str) -> None:
     """Launchers, hooks and published commands are written once and stay after an upgrade."""
     assert terminal.run(*words.split(), "--help").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--count", "--lines"])
+def test_an_option_of_other_programs_leads_to_ours(terminal: Terminal, option: str) -> None:
+    """The letters of --count are most like those of --json."""
+    refused = terminal.run("events", "tail", option, "0")
+
+    assert refused.exit_code == 2
+    assert "Did you mean '--limit'?" in refused.stderr
+    assert "--limit" not in terminal.run("doctor", option, "1").stderr, "it has no such option"

@@ -34,7 +34,7 @@ from mica.cli import (
     transcripts,
     upkeep,
 )
-from mica.cli.groups import FirstPage
+from mica.cli.groups import FirstPage, with_option_of_same_meaning
 from mica.cli.output import pasteable
 from mica.errors import MicaError
 
@@ -51,6 +51,8 @@ class _Commands(FirstPage):
             if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise with_option_of_same_meaning(error) from None
         except MicaError as error:
             click.echo(f"mica: {pasteable(str(error))}", err=True)
             ctx.exit(1)

@@ -249,6 +249,8 @@ async def emit(
 
 def _json_object(text: str) -> dict[str, object]:
     """Parse a JSON object. Raises UsageError for anything else."""
+    if not text.strip():
+        raise click.UsageError("--data is empty; give a JSON object, such as '{}', or leave the option out")
     try:
         return msgspec.json.decode(text, type=dict[str, object])
     except msgspec.DecodeError as error:

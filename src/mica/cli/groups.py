@@ -18,6 +18,9 @@ SUGGESTIONS: dict[str, tuple[str, ...]] = {
     "status": ("doctor",),
 }
 
+# Options that other programs have, and ours of the same meaning. `mica events tail --count` would suggest --json.
+OPTIONS = dict.fromkeys(("--count", "--max", "--max-count", "--lines", "--number"), "--limit")
+
 
 class CommandGroup(click.Group):
     """A group that lists its commands in the order they were added, and suggests a command for an unknown word."""
@@ -43,6 +46,14 @@ class FirstPage(CommandGroup):
             limit = formatter.width - 6 - max(len(name) for name, _ in part)
             with formatter.section(title):
                 formatter.write_dl([(name, command.get_short_help_str(limit)) for name, command in part])
+
+
+def with_option_of_same_meaning(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error about an unknown option with the option of the same meaning, if its command has it."""
+    known = OPTIONS.get(error.option_name)
+    if known is None or error.ctx is None or not any(known in each.opts for each in error.ctx.command.params):
+        return error
+    return click.NoSuchOption(error.option_name, f"{error.message} Did you mean {known!r}?", ctx=error.ctx)
 
 
 def command_paths(group: click.Group, words: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
