@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 TRANSCRIPTS = ROOT / "tests" / "fixtures" / "claude-code"
 CONSOLE = re.compile(r"```console\n(?P<block>.*?)```", re.DOTALL)
 SHELL = re.compile(r"```sh\n(?P<block>.*?)```", re.DOTALL)
+EXAMPLE = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+PROMPT = ".venv/bin/python -m asyncio"
 END = "\x1e"  # printed between commands, with the exit code of the last
 SITUATIONS = ("without transcripts", "with transcripts")
 
@@ -65,6 +67,8 @@ class Newcomer:
         for name in ("Makefile", "pyproject.toml", "requirements", "scripts"):
             (self.clone / name).symlink_to(ROOT / name)
         (self.clone / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+        for name in ("lib", "pyvenv.cfg"):  # so that `.venv/bin/python` finds the packages
+            (self.clone / ".venv" / name).symlink_to(Path(sys.prefix) / name)
         for stamp in (".made", ".run", ".dev"):
             (self.clone / ".venv" / stamp).touch()
 
@@ -109,6 +113,31 @@ def test_every_line_of_a_page_works_when_pasted(page: str, newcomer: Newcomer) -
     assert len(listed) > 5
 
     check_page(newcomer, listed)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tours/python.md"])
+def test_every_example_works_when_pasted_into_the_prompt_of_the_page(page: str, newcomer: Newcomer) -> None:
+    """keeps: U-11. The page names the command that starts the prompt."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    examples = EXAMPLE.findall(text)
+    assert examples
+    assert PROMPT in text
+    newcomer.environment["MICA_BRIEF_DEADLINE_S"] = "10"  # a busy machine must not change the answer
+
+    done = subprocess.run(
+        PROMPT.split(),
+        cwd=newcomer.clone,
+        env=newcomer.environment,
+        input="".join(f"{code}\n" for code, _ in examples),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    printed = done.stdout.replace(">>> ", "").replace("... ", "")
+    assert is_printed("…".join(["", *(output for _, output in examples), ""]), printed), printed
 
 
 @pytest.fixture
