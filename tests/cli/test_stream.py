@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.cli.terminal import VARIABLES, EventShell, StoreTerminal
 
 from mica.cli import cli
-from mica.events.segment import MAGIC
+from mica.events.segment_header import MAGIC
 
 
 def test_a_stream_shows_crystals_of_other_processes_until_ctrl_c(store_terminal: StoreTerminal) -> None:

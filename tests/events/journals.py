@@ -30,6 +30,7 @@ def leftover_events(folder: Path) -> list[Event]:
     """The events of dead writers in a folder; folding removes them."""
     found: list[Event] = []
     for leftover in leftovers(folder):
+        leftover.confirm(leftover.unconfirmed, stored=leftover.unconfirmed)  # the store has what it was given
         found += drained(leftover)
         leftover.close()
     return found
@@ -45,6 +46,22 @@ def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
     journal.close()
     [path] = folder.rglob(f"*{SUFFIX}")
     return path
+
+
+def change_version(path: Path, version: int) -> None:
+    """Make a segment look as if another version of mica had written it."""
+    body = bytearray(path.read_bytes())
+    body[8] = body[136] = version
+    path.write_bytes(body)
+
+
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    """Flip bits of one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        [byte] = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ bits]))
 
 
 def tokens_of(journal: Journal) -> list[bool]:

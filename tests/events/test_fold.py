@@ -15,9 +15,14 @@ from mica.events.context import Here
 from mica.events.fold import BATCH_MAX, BURST_EVENTS, JournalFold
 from mica.events.journal import Journal
 from mica.events.leftovers import leftovers
-from mica.model.event import Appended, Event
+from mica.model.event import Appended, Event, EventId
 
 BACKLOG = 5 * BATCH_MAX
+
+
+async def find_nothing(_: Sequence[EventId]) -> list[Event]:
+    """What an empty store answers."""
+    return []
 
 
 class Flood:
@@ -55,7 +60,7 @@ class Flood:
     @asynccontextmanager
     async def folding(self) -> AsyncIterator[None]:
         self.loop = asyncio.get_running_loop()
-        folding = JournalFold(self.append, self._folder)
+        folding = JournalFold(self.append, find_nothing, self._folder)
         self.journal = Journal(self._folder, space="test", base=Here(), clock=None, wake=folding.wake)
         for _ in range(BACKLOG):
             self.journal.emit("step")
@@ -129,7 +134,7 @@ async def test_later_events_are_stored_without_a_read(tmp_path: Path) -> None:
         changed.set()
         return Appended(stored=len(events))
 
-    folding = JournalFold(append, tmp_path)
+    folding = JournalFold(append, find_nothing, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     folding.begin(journal)
     for name in ("one", "two", "three"):
@@ -168,7 +173,7 @@ async def test_single_events_are_batched_before_they_are_stored(
         return Appended(stored=len(events))
 
     monkeypatch.setattr(asyncio, "sleep", nap)
-    folding = JournalFold(append, tmp_path)
+    folding = JournalFold(append, find_nothing, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     journal.emit("step")
     folding.begin(journal)
@@ -194,7 +199,7 @@ async def test_closing_does_not_wait_again_for_a_busy_store(tmp_path: Path, monk
             await asyncio.Event().wait()
         raise StoreBusy("locked for a minute")
 
-    folding = JournalFold(append, tmp_path)
+    folding = JournalFold(append, find_nothing, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     folding.begin(journal)
     journal.emit("step")
@@ -217,7 +222,7 @@ async def test_a_closing_memory_releases_segments_of_dead_writers(
     async def append(events: Sequence[Event]) -> Appended:
         return Appended(stored=len(events))
 
-    folding = JournalFold(append, tmp_path)
+    folding = JournalFold(append, find_nothing, tmp_path)
     journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
     folding.begin(journal)
     for _ in range(5):

@@ -30,7 +30,7 @@ from mica.errors import Backlogged, InvalidContext, InvalidEvent, StoreFull, Sto
 from mica.events import emitter as emitter_module
 from mica.events import journal as journal_module
 from mica.events.journal import Journal
-from mica.events.leftovers import leftovers
+from mica.events.leftovers import WriterFolder, leftovers
 from mica.events.segment import SUFFIX
 from mica.model.event import NESTING_MAX, Descent, Event, Ref, WriterId, encode_data, new_writer
 from mica.settings import Settings
@@ -265,9 +265,9 @@ def interrupted(journal: Journal, is_moment: Callable[[CodeType], bool]) -> list
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # only a callback is interrupted
-@pytest.mark.parametrize("is_on_disk", [False, True])
+@pytest.mark.parametrize("place", ["memory", "mapped", "file"])
 def test_an_interrupt_at_any_moment_leaves_no_gap_and_merges_no_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_disk: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """An exception raised inside emit, even while a folder, segment or context is made, loses at most that event;
 
@@ -280,7 +280,8 @@ def test_an_interrupt_at_any_moment_leaves_no_gap_and_merges_no_events(
         ("HEAP_BYTES_MAX", 2**14),
     ):
         monkeypatch.setattr(journal_module, name, value)
-    journal = open_journal(tmp_path if is_on_disk else None)
+    monkeypatch.setattr(WriterFolder, "has_reserved_space", place == "mapped")
+    journal = open_journal(None if place == "memory" else tmp_path)
 
     class Stop(Exception):
         pass
@@ -391,6 +392,7 @@ def test_an_interrupt_during_a_segment_change_loses_nothing(tmp_path: Path, step
 def test_an_interrupted_creation_of_a_folder_or_segment_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(WriterFolder, "has_reserved_space", True)  # also if the tests run on btrfs
     journal = open_journal(tmp_path)
 
     def interrupted(*_: object) -> None:
@@ -401,6 +403,7 @@ def test_an_interrupted_creation_of_a_folder_or_segment_is_retried(
         with pytest.raises(KeyboardInterrupt):
             journal.emit("refused")
         monkeypatch.undo()
+        monkeypatch.setattr(WriterFolder, "has_reserved_space", True)
     journal.emit("taken")
     assert [event.name for event in drained(journal)] == ["taken"]
     journal.close()
@@ -529,6 +532,7 @@ def test_a_forked_child_is_a_separate_writer(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WriterFolder, "has_reserved_space", True)  # also if the tests run on btrfs
     journal = open_journal(tmp_path)
     journal.emit("kept")
 
@@ -762,6 +766,29 @@ async def test_every_event_that_emit_returned_survives_kill_9(tmp_path: Path, ho
     assert not (tmp_path / "space.db-segments").exists() or not list((tmp_path / "space.db-segments").iterdir())
 
 
+async def test_events_that_are_not_written_through_a_mapping_survive_kill_9(tmp_path: Path, home: Settings) -> None:
+    """keeps: K-41. The writing process has no `posix_fallocate`, as on macOS."""
+    script = f"import os\ndel os.posix_fallocate\n{KILLED}"
+    path = tmp_path / "space.db"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, path, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}
+    )
+    assert child.stdout is not None
+    for _ in range(100):
+        await child.stdout.readline()
+    child.kill()
+    rest = await child.stdout.read()
+    await child.wait()
+    acknowledged = max([100 * 25, *(int(line) for line in rest.split()[:-1])])
+
+    async with mica.open(path, settings=home) as memory:
+        events = await memory.events.query(EventQuery(names=("step",), limit=None))
+        numbers = [event.data["n"] for event in sorted(events, key=lambda event: event.id)]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= acknowledged
+        assert memory.upkeep.damaged == []
+
+
 async def test_events_survive_an_unavailable_store_until_the_next_open(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -791,3 +818,97 @@ async def test_many_waiters_share_syncs(memory: Memory) -> None:
 
     await asyncio.gather(*(one(number) for number in range(200)))
     assert len(await memory.events.query(EventQuery(limit=None))) == 200
+
+
+# -- Failing disks --------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_sync_fails_every_later_one_until_its_events_are_stored(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """keeps: K-41, U-04. After an error the system may drop what it could not write, and call the next sync done."""
+    fails = True
+    sync, append = os.fdatasync, None
+
+    def failing(descriptor: int) -> None:
+        if fails:
+            raise OSError(5, "Input/output error")
+        sync(descriptor)
+
+    async def away(_: object) -> None:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        append = memory._log._folding._append
+        monkeypatch.setattr(memory._log._folding, "_append", away)
+        memory.emit("dropped")
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
+            await memory.durable()
+        fails = False
+        memory.emit("later")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="an earlier sync failed: Input/output error"):
+                await memory.durable()
+        assert len(list(tmp_path.rglob(f"*{SUFFIX}"))) == 2  # the later event is in a new segment
+
+        monkeypatch.setattr(memory._log._folding, "_append", append)
+        assert await memory.events.position() == 2
+        memory.emit("safe")
+        await memory.durable()
+        assert [event.name for event in await memory.events.query()] == ["dropped", "later", "safe"]
+
+
+def test_events_are_durable_in_a_new_segment_after_a_failed_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = open_journal(tmp_path)
+    journal.emit("dropped")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", _fail)
+        with pytest.raises(StoreUnavailable):
+            journal.sync()
+    drained(journal)
+    journal.emit("after")
+    journal.sync()
+    [leftover_path] = tmp_path.rglob(f"*{SUFFIX}")
+    assert b"after" in leftover_path.read_bytes()
+    journal.close()
+
+
+def _fail(_: int) -> None:
+    raise OSError(5, "Input/output error")
+
+
+def test_the_folders_that_lead_to_a_new_segment_are_synced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """keeps: K-41. Without this, power loss may remove the name of a folder whose files were synced."""
+    synced: list[int] = []
+    sync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    folder = tmp_path / "new" / "segments"
+    journal = open_journal(folder)
+    for _ in range(3):
+        journal.emit("step")
+        journal.sync()
+    assert sorted(synced) == sorted(
+        path.stat().st_ino for path in (tmp_path, folder.parent, folder, folder / journal.writer)
+    )
+    journal.close()
+
+
+def test_a_folder_that_cannot_be_synced_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = open_journal(tmp_path / "segments")
+    journal.emit("step")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", _fail)
+        with pytest.raises(StoreUnavailable, match="Input/output error"):
+            journal.sync()
+    journal.sync()
+    journal.close()

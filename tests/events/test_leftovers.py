@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.events.journals import drained, leftover_events, open_journal, tokens_of, written
+from tests.events.journals import change_version, drained, flip, leftover_events, open_journal, tokens_of, written
 
 import mica
 from mica import EventQuery
@@ -121,16 +121,14 @@ async def test_a_segment_of_an_unknown_version_is_reported_to_readers(
 ) -> None:
     """A partial answer names what is missing; otherwise these events would silently disappear."""
     path = written(tmp_path / "space.db-segments")
-    body = bytearray(path.read_bytes())
-    body[8] = 99
-    path.write_bytes(body)
+    change_version(path, 99)
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         assert await memory.events.query() == []
         assert await memory.events.query() == []
 
     [message] = [record.getMessage() for record in caplog.records]
-    assert "has version 99, this mica knows 2; upgrade mica" in message
+    assert "has version 99, this mica knows 3 and 2; upgrade mica" in message
 
 
 async def test_deleting_the_folder_of_a_live_writer_loses_nothing(tmp_path: Path, home: Settings) -> None:
@@ -261,3 +259,94 @@ async def test_a_backlog_is_counted_while_its_writer_is_alive(tmp_path: Path, ho
         drained(journal)
         assert await memory.upkeep.backlog() == (0, 0)  # an empty segment does not count
     journal.close()
+
+
+# -- The count of stored events -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [768, 769, 770, 772, 780, 1_024, 1_025, 1_026, 1_028, 1_036])
+async def test_a_flipped_bit_in_the_count_of_stored_events_deletes_none(
+    tmp_path: Path, home: Settings, at: int
+) -> None:
+    """keeps: TB-11, U-04. With 512 more than it counts, the segment would look stored and be removed."""
+    for bit in (1, 2, 16, 128):
+        path = tmp_path / f"{bit}.db"
+        segment = written(path.with_name(f"{path.name}-segments"), 400)
+        flip(segment, at, bit)
+        async with mica.open(path, settings=home) as memory:
+            events = await memory.events.query(EventQuery(limit=None))
+            assert [event.data["n"] for event in events] == list(range(400))
+
+
+async def test_a_wrong_count_of_stored_events_is_found_by_asking_the_store(
+    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """keeps: U-04. For example the store was replaced by an old backup. The segment is stored again, and kept aside."""
+    folder = tmp_path / "space.db-segments"
+    journal = open_journal(folder)
+    for number in range(400):
+        journal.emit("step", {"n": number})
+    writer = journal.writer
+    drained(journal)
+    keep = tmp_path / "keep"
+    shutil.copytree(folder, keep)  # the count is right, and has its checksum
+    journal.close()
+    shutil.copytree(keep, folder, dirs_exist_ok=True)
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        events = await memory.events.query(EventQuery(limit=None))
+        assert [event.data["n"] for event in events] == list(range(400))
+        assert any(
+            "401 frames are stored" in problem and "stored again" in problem for problem in memory.upkeep.damaged
+        )
+    assert len(list(folder.rglob("*.damaged"))) == 1
+    assert any(writer in record.getMessage() for record in caplog.records)
+
+
+async def test_a_segment_stays_while_the_store_cannot_be_asked(tmp_path: Path) -> None:
+    """keeps: TE-07"""
+    folder = tmp_path / "segments"
+    written(folder)
+    [leftover] = leftovers(folder)
+    drained(leftover)
+    leftover._home.forget()  # as if killed before the segment was removed
+    [path] = folder.rglob(f"*{SUFFIX}")
+
+    [leftover] = leftovers(folder)
+    assert leftover.unconfirmed
+    leftover.close()
+    assert path.exists()
+
+    [leftover] = leftovers(folder)
+    leftover.confirm(leftover.unconfirmed, stored=leftover.unconfirmed)
+    leftover.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+async def test_purged_and_refused_events_count_as_stored(tmp_path: Path, home: Settings, is_purged: bool) -> None:
+    """A tombstone is in the place of a purged event, and a report in that of a refused one."""
+    folder, keep = tmp_path / "space.db-segments", tmp_path / "keep"
+    journal = open_journal(folder)
+    journal.emit("step", {"text": "first"})
+    if is_purged:
+        journal.emit("step", {"text": "it is swordfish-42"})
+    else:
+        journal.emit("strange", {"deep": {(1, 2): 3}})
+    journal.close()
+    shutil.copytree(folder, keep)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert len(await memory.events.query()) == 2
+        if is_purged:
+            await memory.purge(value="swordfish-42")
+    shutil.copytree(keep, folder, dirs_exist_ok=True)
+    [leftover] = leftovers(folder)
+    drained(leftover)
+    leftover._home.forget()  # killed before the segment was removed
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        before = len(await memory.events.query(EventQuery(limit=None)))
+        assert memory.upkeep.damaged == []
+        assert len(await memory.events.query(EventQuery(limit=None))) == before
+    assert not list(folder.rglob("*.damaged"))
+    assert not list(folder.rglob(f"*{SUFFIX}"))

@@ -18,8 +18,8 @@ from tests.residue import residue
 
 import mica
 from mica.errors import InvalidInput, UnknownEvent
-from mica.events.leftovers import DAMAGED
 from mica.events.log_export import record_export
+from mica.events.segment import DAMAGED
 from mica.model.event import Appended, Event, EventQuery, Ref
 from mica.settings import Settings
 from mica.sources.protocol import Fragment, Question

@@ -31,6 +31,7 @@ from mica.events.segment import (
     encode_frame,
     encode_into,
 )
+from mica.events.segment_writer import HeapTarget, SpineTarget
 from mica.model.event import (
     MARK,
     NESTING_MAX,
@@ -168,8 +169,8 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
     lineage: tuple[object, ...] = ()
     descent = ROOT
     segment: Segment | None = None
-    area: mmap | bytearray = bytearray()
-    spine: memoryview | list[int] = []
+    area: mmap | bytearray | HeapTarget = bytearray()
+    spine: memoryview | list[int] | SpineTarget = []
     position = limit = ready = index = capacity = base = 0
     is_idle = True  # no event waits for the store: the next event wakes the fold
 
@@ -343,7 +344,8 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
     def roll(frame_bytes: int) -> None:
         nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scopes, scoped, block
         new = journal.roll(frame_bytes, base + index if capacity else 1)
-        own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
+        size = new.size_bytes
+        own = new, new.heap_target, new.spine_target, new.heap_at, size, new.ready, 0, new.capacity, new.base
         segment, area, spine, position, limit, ready, index, capacity, base = own  # no interruption from here on
         scopes, scoped, block = {}, (None, 0), NOWHERE
         journal.written = new

@@ -12,7 +12,7 @@ from mica.errors import DuplicateEvent, InvalidEvent, StoreError
 from mica.events.journal import Journal
 from mica.events.leftovers import Leftover, has_others, leftovers
 from mica.events.segment import Stretch
-from mica.model.event import REFUSED, Appended, Event, make_event
+from mica.model.event import REFUSED, Appended, Event, EventId, make_event
 
 LOG = logging.getLogger("mica")
 
@@ -40,8 +40,14 @@ class JournalFold:
     store recognizes events that it already has.
     """
 
-    def __init__(self, append: Callable[[Sequence[Event]], Awaitable[Appended]], folder: Path | None) -> None:
+    def __init__(
+        self,
+        append: Callable[[Sequence[Event]], Awaitable[Appended]],
+        find: Callable[[Sequence[EventId]], Awaitable[list[Event]]],
+        folder: Path | None,
+    ) -> None:
         self._append = append
+        self._find = find
         self._folder = folder
         self._journal: Journal | None = None
         self._leftovers: list[Leftover] = []  # claimed, not completely stored
@@ -53,7 +59,7 @@ class JournalFold:
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._keep_folding(), name="mica-folding")
-        self.damaged: list[str] = []  # descriptions of unreadable segments of dead writers
+        self.damaged: list[str] = []  # descriptions of damaged segments
 
     @property
     def is_here(self) -> bool:
@@ -142,14 +148,25 @@ class JournalFold:
                 own = self._journal.writer if self._journal is not None else ""
                 known = {own, *stuck, *(each.writer for each in self._leftovers)}
                 if self._folder is None or not has_others(self._folder, known=known):
-                    return
+                    break
                 claiming = self._claim_some(self._folder, known)
                 self._claiming = self._loop.create_task(claiming, name="mica-claiming")
             if not await asyncio.shield(self._claiming):
-                return
+                break
             stuck.update(each.writer for each in self._leftovers)
             for leftover in self._leftovers[:1]:
                 await self._fold(leftover)
+        for leftover in list(self._leftovers):
+            await self._confirm(leftover)
+
+    async def _confirm(self, leftover: Leftover) -> None:
+        """Ask the store for the last event of each segment that claims to be stored, also before it is removed.
+
+        A purged event is there as a tombstone, and a refused one as the event that says so.
+        """
+        if asked := leftover.unconfirmed:
+            leftover.confirm(asked, stored={event.id for event in await self._find(asked)})
+            self._log_damage(leftover)
 
     async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
         """Claim segments until CLAIMED_MAX are claimed. Returns True if there may be more segments to claim."""
@@ -161,9 +178,9 @@ class JournalFold:
             self._log_damage(leftover)
         return True
 
-    def _log_damage(self, leftover: Leftover) -> None:
-        """Log each damaged segment of a dead writer once, because queries cannot return its events."""
-        for problem in leftover.damaged:
+    def _log_damage(self, waiting: Journal | Leftover) -> None:
+        """Log each damaged segment once, because queries cannot return its events."""
+        for problem in waiting.damaged:
             if problem not in self.damaged:
                 self.damaged.append(problem)
                 LOG.warning("%s", problem)
@@ -192,7 +209,10 @@ class JournalFold:
 
     async def _step(self, waiting: Journal | Leftover) -> bool:
         async with self._folding:
+            if isinstance(waiting, Leftover):
+                await self._confirm(waiting)
             batch = waiting.batch(BATCH_MAX)
+            self._log_damage(waiting)
             if batch is None:
                 if isinstance(waiting, Leftover):
                     self._release(waiting)

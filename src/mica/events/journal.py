@@ -2,7 +2,7 @@
 
 A writer owns a folder of segments. `emit` encodes an event as a frame, copies the frame into the segment's heap and
 stores one word in the segment's spine (its index). Storing the word commits the event: from then on its bytes are in
-the kernel's page cache and survive `kill -9`. `sync` calls `fdatasync` once for all waiting callers; after it the
+the kernel's page cache and survive `kill -9`. `sync` writes them to disk once for all waiting callers; after it the
 events survive power loss.
 
 Folding reads committed frames back as events, appends them to the store, and removes a segment when all of it is
@@ -15,6 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from mica.errors import Backlogged, StoreUnavailable
@@ -56,6 +57,8 @@ class Journal:
         self._segments: list[Segment] = []
         self.written: Segment | None = None  # the segment in use, set by `emit`
         self._home: WriterFolder | None = None
+        self._is_mapped = True  # segments are written through their mapping
+        self.damaged: list[str] = []  # descriptions of damaged segments
         self._inners: list[Journal] = []  # for events emitted during an emit; the first is used
 
     @property
@@ -86,20 +89,28 @@ class Journal:
         are stored.
         """
         with self._syncing:
-            for segment in list(self._segments):
-                try:
-                    if segment.path is not None and segment.folded < segment.count_committed():
-                        segment.path.stat()  # a removed file can still be synced, but is lost
-                    segment.sync()
-                except OSError as error:
-                    if segment.folded == segment.count_committed():
-                        continue  # all of it is in the store
-                    raise StoreUnavailable(
-                        f"events cannot be synced to disk in {self._folder} ({error.strerror}); they are safe once "
-                        "they are stored, which every read does first"
-                    ) from error
+            failures = [failure for segment in list(self._segments) if (failure := self._sync_failure(segment))]
+        if failures:
+            raise StoreUnavailable(
+                f"events cannot be synced to disk in {self._folder} ({failures[0].strerror}); they are safe once "
+                "they are stored, which every read does first"
+            ) from failures[0]
         for inner in self._inners:
             inner.sync()
+
+    def _sync_failure(self, segment: Segment) -> OSError | None:
+        """Sync a segment. Returns the error, unless all events of the segment are in the store."""
+        try:
+            if segment.path is not None and segment.folded < segment.count_committed():
+                segment.path.stat()  # a removed file can still be synced, but is lost
+                if self._home is not None:
+                    self._home.sync()
+            segment.sync()
+        except OSError as error:
+            if segment is self.written and segment.sync_failure is not None:
+                self._seal()  # later events are written to another segment
+            return error if segment.folded < segment.count_committed() else None
+        return None
 
     def batch(self, limit: int) -> Batch | None:
         """The next batch of unstored events, oldest first, from up to `limit` frames; None if all are stored."""
@@ -107,12 +118,26 @@ class Journal:
         for segment in list(self._segments):
             if segment.folded < (count := segment.count_committed()):
                 self._set_busy()
+                self._check(segment, min(count, segment.folded + limit))
                 try:
                     return segment.batch(limit, count)
                 except UNREADABLE:
                     return segment.salvage(limit, count)
             self._drop(segment, patient=False)
         return next((batch for inner in self._inners if (batch := inner.batch(limit)) is not None), None)
+
+    def _check(self, segment: Segment, last: int) -> None:
+        """Check the frames before `last` against their checksums, and cover them and one closed segment with theirs."""
+        known = segment.problem
+        segment.check(last)
+        if segment.problem != known:
+            self.damaged.append(f"{segment.path}: {segment.problem}")
+        with suppress(OSError):  # frames without a checksum can be read, too
+            segment.cover(last)
+            for other in list(self._segments):
+                if other is not self.written and other.covered < (count := other.count_committed()):
+                    other.cover(count)
+                    break
 
     def stored(self, batch: Batch) -> None:
         """Mark the events of a batch as stored."""
@@ -153,10 +178,12 @@ class Journal:
             inner.close()
         with self._syncing:
             for segment in self._segments:
-                if segment.folded == segment.count_committed():
+                if segment.folded == (count := segment.count_committed()):
                     segment.remove()
-                else:
-                    segment.close()
+                    continue
+                with suppress(OSError):
+                    segment.cover(count)
+                segment.close()
             self._segments = []
             if self._home is not None:
                 self._home.release()
@@ -167,6 +194,7 @@ class Journal:
         """A separate journal for events that are emitted during an `emit`, for example by a signal handler."""
         if not self._inners:
             inner = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
+            inner.damaged = self.damaged
             self._inners.append(inner)  # appended, because a signal handler may have made and used another meanwhile
         return self._inners[0]
 
@@ -191,6 +219,7 @@ class Journal:
             self._home = None
         if self._folder is not None and self._home is None:
             self._home = WriterFolder.make(self._folder / self.writer)
+            self._is_mapped = self._home.has_reserved_space
         before = self._segments[-1] if self._segments else None
         if before is not None and before.base == base:  # empty, from an interrupted attempt
             self._segments.remove(before)
@@ -202,7 +231,9 @@ class Journal:
         )
         folder = None if self._home is None else self._home.path
         room = max(heap, frame_bytes + HEAP_BYTES_FIRST)
-        segment = make_segment(folder, writer=self.writer, base=base, capacity=capacity, heap_bytes=room)
+        segment = make_segment(
+            folder, writer=self.writer, base=base, capacity=capacity, heap_bytes=room, is_mapped=self._is_mapped
+        )
         self._segments.append(segment)
         return segment
 

@@ -16,12 +16,12 @@ from typing import IO
 
 import msgspec
 
+from mica.disk import has_reserved_space, sync_folder
 from mica.errors import StoreUnavailable
-from mica.events.segment import SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, Stretch, load_segment
-from mica.model.event import REFUSED
+from mica.events.segment import DAMAGED, SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, Stretch, load_segment
+from mica.model.event import REFUSED, EventId
 
 LOCK = "lock"
-DAMAGED = ".damaged"
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process or machine has no free files or memory now
 
 
@@ -31,6 +31,7 @@ class WriterFolder:
     def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
         self._lock = lock  # an object, so that garbage collection releases it after an interrupted attempt
+        self._unsynced: list[Path] = []  # folders that got a new entry with this one, and are not synced yet
 
     @classmethod
     def make(cls, path: Path) -> WriterFolder:
@@ -42,6 +43,7 @@ class WriterFolder:
         unnamed = path.with_name(f".{path.name}")
         try:
             if not path.exists():
+                changed = _folders_to_change(path)
                 unnamed.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be there from an interrupted attempt
                 lock = (unnamed / LOCK).open("ab")
                 try:
@@ -50,7 +52,9 @@ class WriterFolder:
                 except BaseException:
                     lock.close()
                     raise
-                return cls(path, lock)
+                made = cls(path, lock)
+                made._unsynced = changed
+                return made
         except OSError as error:
             reason = f"cannot write in {path}: {error.strerror}; choose another directory with MICA_HOME"
             raise StoreUnavailable(reason) from error
@@ -73,6 +77,17 @@ class WriterFolder:
             return None
         return cls(path, lock)
 
+    @property
+    def has_reserved_space(self) -> bool:
+        """True if segments in this folder may be written through a mapping."""
+        return has_reserved_space(self._lock.fileno())
+
+    def sync(self) -> None:
+        """Sync the folders that lead to a new folder, once, so that it survives power loss. Raises OSError."""
+        while self._unsynced:
+            sync_folder(self._unsynced[-1])
+            self._unsynced.pop()
+
     def release(self) -> None:
         """Release the lock, and remove the folder if it has no segments."""
         with suppress(OSError):
@@ -86,6 +101,14 @@ class WriterFolder:
         self._lock.close()
 
 
+def _folders_to_change(path: Path) -> list[Path]:
+    """The folders that get a new entry when this one is made: its parent, and above if that does not exist either."""
+    changed = [path.parent]
+    while not changed[-1].exists():
+        changed.append(changed[-1].parent)
+    return changed
+
+
 class Leftover:
     """The segments of a dead writer, claimed by this process so that it can store their events and remove them."""
 
@@ -93,7 +116,7 @@ class Leftover:
         self._home = home
         self.damaged: list[str] = []  # descriptions of the segments that cannot be read completely
         self._segments: list[Segment] = []
-        self._spoiled: set[Path] = set()  # damaged files, to be renamed after everything readable is stored
+        self._unconfirmed: dict[EventId, Segment] = {}  # by the last event that, by its own count, is stored
         self._salvaging: set[Segment] = set()  # segments with an unreadable frame, read frame by frame
         for path in home.path.glob(f"*{UNNAMED}"):
             path.unlink(missing_ok=True)  # its writer was killed before anything could be in it
@@ -103,7 +126,6 @@ class Leftover:
     def _load(self, path: Path) -> None:
         try:
             segment = load_segment(path)
-            problem = segment.recover() if segment is not None else None
         except StoreUnavailable as error:  # written by a newer version of mica, which can read it later
             self.damaged.append(str(error))
             return
@@ -119,9 +141,11 @@ class Leftover:
         if segment is None:
             path.unlink(missing_ok=True)
             return
-        if problem is not None:
-            self._spoil(segment, problem)
-        segment.close()  # there may be many; the mapped memory stays readable
+        segment.recover()
+        if segment.problem is not None:
+            self._report(segment, segment.problem)
+        if (last := segment.last_stored()) is not None:
+            self._unconfirmed[last] = segment
         self._segments.append(segment)
 
     @property
@@ -145,7 +169,7 @@ class Leftover:
                     return segment.batch(limit, segment.count)
             except UNREADABLE:
                 self._salvaging.add(segment)
-                self._spoil(segment, segment.cut())
+                self._report(segment, segment.cut())
             if segment.folded < segment.count:
                 return segment.salvage(limit, segment.count)
         return None
@@ -154,21 +178,31 @@ class Leftover:
         """Mark the events of a batch as stored."""
         batch.segment.mark_folded(batch.reached)
 
-    def _spoil(self, segment: Segment, problem: str) -> None:
-        if segment.path is not None:
-            self.damaged.append(f"{segment.path}: {problem}")
-            self._spoiled.add(segment.path)
+    @property
+    def unconfirmed(self) -> list[EventId]:
+        """For each segment that claims to be stored in part, the last event that would be. The store must be asked."""
+        return list(self._unconfirmed)
+
+    def confirm(self, asked: Collection[EventId], *, stored: Collection[EventId]) -> None:
+        """Take the store's answer about unconfirmed events. A segment whose event is missing is stored again."""
+        for identifier in asked:
+            segment = self._unconfirmed.pop(identifier, None)  # another caller may have asked, too
+            if segment is not None and identifier not in stored:
+                claimed, segment.folded = segment.folded, 0
+                self._report(
+                    segment,
+                    f"it says that {claimed:,} frames are stored, but {identifier} is not; all are stored again",
+                )
+
+    def _report(self, segment: Segment, problem: str) -> None:
+        segment.problem = problem
+        self.damaged.append(f"{segment.path}: {problem}")
 
     def close(self) -> None:
         """Remove the stored segments, rename the damaged ones, and release the folder. Unstored segments stay."""
+        unconfirmed = list(self._unconfirmed.values())
         for segment in self._segments:
-            path = segment.path
-            if segment.folded < segment.count:
-                segment.close()
-            elif path is not None and path in self._spoiled:
-                segment.close()
-                path.rename(path.with_suffix(SUFFIX + DAMAGED))
-            else:
+            if segment.folded >= segment.count and segment not in unconfirmed:
                 segment.remove()
         self._home.release()
 
@@ -214,7 +248,7 @@ def damaged_in(folder: Path | None) -> list[str]:
     """Return one message for each damaged segment in a folder. Damaged segments were renamed to `*.damaged`."""
     paths = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
     return [
-        f"{path} was damaged; its readable events are stored, and an event named {REFUSED} replaces each"
+        f"{path} was damaged; the events that could be read are stored, and an event named {REFUSED} replaces each"
         " unreadable one that others follow; check it and remove it"
         for path in paths
     ]

@@ -167,7 +167,7 @@ class Log:
         self._generation = store.purges.generation
         self._purges = PurgeFilter()  # the purges known when the list was last reloaded
         self._marked_at: dict[tuple[WriterId, int], datetime] = {}  # times of marks made here, since a Ref has no time
-        self._folding = JournalFold(self.append, store.segments)
+        self._folding = JournalFold(self.append, store.log.get_many, store.segments)
         self.journal = Journal(
             store.segments,
             space=store.space,

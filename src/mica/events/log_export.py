@@ -13,10 +13,12 @@ from typing import IO, TypeAlias
 
 import msgspec
 
+from mica.disk import sync
 from mica.errors import InvalidEvent, InvalidInput
-from mica.events import segment
 from mica.events.log import Log
 from mica.events.log_import import ExportedContext
+from mica.events.segment import SUFFIX
+from mica.events.segment_header import MAGIC
 from mica.format.documents import event_document
 from mica.model.event import PURGED, Context, Event, EventId, split_id
 from mica.store.purges import EXPORTED
@@ -58,7 +60,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
             try:
                 yield stream
                 stream.flush()
-                os.fsync(stream.fileno())
+                sync(stream.fileno())
                 if path.exists():
                     unnamed.chmod(path.stat().st_mode & 0o777)
                 unnamed.replace(path)
@@ -70,7 +72,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _belongs_to_store(path: Path) -> bool:
-    if _starts_with(path, DATABASE) or _starts_with(path, segment.MAGIC) or path.suffix == segment.SUFFIX:
+    if _starts_with(path, DATABASE) or _starts_with(path, MAGIC) or path.suffix == SUFFIX:
         return True
     beside = next((ending for ending in BESIDE if path.name.endswith(ending)), "")
     # A SQLite log may hold transactions that its database does not have yet; SQLite deletes an unknown log file.

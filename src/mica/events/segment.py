@@ -6,8 +6,10 @@
 Each word of the spine commits one frame: it holds the frame's end offset and the number of its context (`scope`). A
 frame is a MessagePack array: time, name, flags, data and, for a child event, its lineage. A context is written once, as
 a frame with scope 0 that holds the context's number and the context. Frames have no gaps between them, so that a
-thousand frames are read as one array. Two slots of the header hold the last sync marks with a checksum of the heap. If
-power loss damages one slot, the other is used.
+thousand frames are read as one array.
+
+The header (`segment_header.py`) has checksums of heap and spine, which `cover` extends. It is called when frames are
+synced or folded and when a segment closes, never by `emit`, which would become a tenth slower.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import struct
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -29,7 +31,22 @@ from zlib import crc32
 
 import msgspec
 
+from mica.disk import sync, sync_folder, write_at
 from mica.errors import InvalidEvent, StoreFull, StoreUnavailable
+from mica.events.segment_header import (
+    HEADER_BYTES,
+    Cover,
+    Identity,
+    Record,
+    UnknownVersion,
+    counter_record,
+    cover_record,
+    identity_page,
+    read_counter,
+    read_covers,
+    read_identity,
+)
+from mica.events.segment_writer import HeapTarget, SegmentFile, SpineTarget
 from mica.model.event import (
     EMPTY,
     EPOCH,
@@ -45,22 +62,14 @@ from mica.model.event import (
     make_event,
 )
 
-MAGIC = b"mica-seg"
-VERSION = 2
-HEADER_BYTES = 4_096  # one page, so that the spine is aligned
 SCOPE_SHIFT = 32
 END_MASK = 2**32 - 1  # offsets have 32 bits: a segment is smaller than 4 GiB
 ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; its origin; time in microseconds
-SUFFIX, UNNAMED = ".segment", ".unnamed"  # complete; still being made
+SUFFIX, UNNAMED, DAMAGED = ".segment", ".unnamed", ".damaged"  # complete; still being made; set aside
 UNREADABLE = (ValueError, KeyError, RecursionError)  # raised by reading a damaged frame
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python does not name yet
 READ_FRAMES = 1_024  # decoded in one call, which blocks the interpreter for a fraction of a millisecond
 
-_HEADER = struct.Struct("<8sIIQ26s")  # magic, version, capacity, base sequence, writer
-_MARK = struct.Struct("<QQI")  # frames synced, end of the last, checksum of the heap up to it
-_MARKS_AT = 256, 512
-_FOLDED = struct.Struct("<Q")
-_FOLDED_AT = 768
 # The share of the heap that is allocated at once, and its limits: a quiet process allocates little in vain, a busy one
 # allocates pages for 2,700 events in a tenth of a millisecond.
 PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)
@@ -131,25 +140,40 @@ _at = attrgetter("at")
 class Segment:
     """One mapped segment file, or anonymous memory for a space that exists only in its process."""
 
-    def __init__(self, area: mmap.mmap, descriptor: int, path: Path | None) -> None:
+    def __init__(
+        self, area: mmap.mmap, descriptor: int, path: Path | None, *, identity: Identity, is_mapped: bool
+    ) -> None:
         self.area = area
         self.descriptor = descriptor
         self.path = path
-        _, _, self.capacity, self.base, writer = _HEADER.unpack_from(area)
-        self.writer = WriterId(writer.decode())
+        self.version, self.capacity, self.base, self.writer, self._is_header_damaged = identity
         self.heap_at = HEADER_BYTES + 8 * self.capacity
         self.spine = memoryview(area)[HEADER_BYTES : self.heap_at].cast("Q")
         self._halves = memoryview(area)[HEADER_BYTES : self.heap_at].cast("I")
         self.count = 0  # frames known to be committed
-        self.folded: int = _FOLDED.unpack_from(area, _FOLDED_AT)[0]
+        self.folded, self._counter_turn = read_counter(area[:HEADER_BYTES], self.version)
         self.contexts: dict[int, Context] = {}  # read so far
         self._line = FrameLineage(), EventId(""), EventId("")  # the lineage used last, and the ids of root and parent
-        self.ready: int = self.heap_at  # pages up to here are allocated
+        # What `emit` writes to: the mapping, or the file if writing through the mapping is not safe.
+        self.heap_target: mmap.mmap | HeapTarget = area
+        self.spine_target: memoryview[int] | SpineTarget = self.spine
+        self._is_mapped = is_mapped
+        self.ready: int = self.heap_at if is_mapped else len(area)  # pages up to here are allocated
         self._piece = min(max((len(area) - self.heap_at) // PIECE_SHARE, PIECE_BYTES[0]), PIECE_BYTES[1])
         self._preparing = threading.Lock()  # held while pages are allocated
         self.synced = 0
         self._synced_at = monotonic()
-        self.checksum = 0
+        self.sync_failure: OSError | None = (
+            None  # the disk may have lost any unsynced frame, and would not say so again
+        )
+        self.problem: str | None = None  # what is damaged; then the file is set aside instead of removed
+        self._covers = deque([Cover(0, self.heap_at)])  # the last one that was checked, and those after it
+        self._cover_turn = 0
+        self._covering = threading.Lock()
+
+    def write_through(self, file: SegmentFile) -> None:
+        """Let `emit` write to the file instead of the mapping."""
+        self.heap_target, self.spine_target = HeapTarget(file), SpineTarget(file, self.spine)
 
     @property
     def size_bytes(self) -> int:
@@ -370,59 +394,136 @@ class Segment:
         self.contexts[frame.at] = frame.name
 
     def mark_folded(self, index: int) -> None:
+        """Record that frames are stored. If this cannot be written, the next process stores some of them again."""
         self.folded = index
-        _FOLDED.pack_into(self.area, _FOLDED_AT, index)
+        with suppress(OSError):
+            self._put(counter_record(index, self._counter_turn, self.version))
+            self._counter_turn += 1
+
+    def _put(self, record: Record) -> None:
+        """Write a record of the header. Raises OSError: through a mapping, a full disk could kill the process."""
+        at, content = record
+        if self.path is None:
+            self.area[at : at + len(content)] = content
+        elif self.descriptor >= 0:
+            write_at(self.descriptor, content, at)
+        else:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                write_at(descriptor, content, at)
+            finally:
+                os.close(descriptor)
+
+    @property
+    def covered(self) -> int:
+        """The number of frames that have a checksum."""
+        return self._covers[-1].frames
+
+    def cover(self, count: int) -> None:
+        """Extend the checksums to the first `count` frames, and record them in the header. Thread-safe."""
+        with self._covering:
+            before = self._covers[-1]
+            if self.path is None or count <= before.frames:
+                return
+            after = self._covered_from(before, count, self.spine[count - 1] & END_MASK)
+            self._put(cover_record(after, self._cover_turn))
+            self._cover_turn += 1
+            self._covers.append(after)
+
+    def _covered_from(self, before: Cover, count: int, end: int) -> Cover:
+        """The checksums of the first `count` frames, computed from those of fewer frames."""
+        with memoryview(self.area) as whole:
+            heap = crc32(whole[before.end : end], before.heap)
+            spine = crc32(whole[HEADER_BYTES + 8 * before.frames : HEADER_BYTES + 8 * count], before.spine or 0)
+        return Cover(count, end, heap, spine)
+
+    def check(self, last: int) -> None:
+        """Compare the frames before `last` with the checksums that they got earlier, and note a difference."""
+        while len(self._covers) > 1 and self._covers[0].frames < last:
+            before = self._covers.popleft()
+            after = self._covers[0]
+            if self._covered_from(before, after.frames, after.end) != after:
+                self.problem = self._altered(before.frames, after.frames)
+
+    def _altered(self, first: int, last: int) -> str:
+        events = f"{event_id(self.writer, self.base + first)} to {event_id(self.writer, self.base + last - 1)}"
+        return f"frames {first:,} to {last - 1:,} do not match their checksum; compare the events {events} with a copy"
 
     def sync(self) -> None:
-        """Sync every committed frame to disk, together with a sync mark that holds a checksum."""
+        """Sync every committed frame to disk, together with their checksums.
+
+        Raises OSError. After a failed sync the system may drop what it could not write and report success next time, so
+        that every later sync of this segment fails, too.
+        """
         count = self.count_committed()
         if self.descriptor < 0 or count == self.synced:
             return
+        if self.sync_failure is not None:
+            raise OSError(self.sync_failure.errno, f"an earlier sync failed: {self.sync_failure.strerror}")
         is_paced = monotonic() - self._synced_at > PACE_S
-        if not self.synced and self.path is not None:
-            _sync_folder(self.path.parent)
         end = self.spine[count - 1] & END_MASK
         start = self.spine[self.synced - 1] & END_MASK if self.synced else self.heap_at
-        with memoryview(self.area) as whole:
-            self.checksum = crc32(whole[start:end], self.checksum)
-        slot = _MARKS_AT[count & 1]
-        _MARK.pack_into(self.area, slot, count, end, self.checksum)
+        self.cover(count)
         full = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE  # pages that are complete
-        if full[0] < full[1]:
+        if self._is_mapped and full[0] < full[1]:
             # Unmap complete pages together: otherwise each is unmapped from every core separately before it is written.
             # They are mapped again when they are read.
             self.area.madvise(mmap.MADV_DONTNEED, full[0], full[1] - full[0])
-        os.fdatasync(self.descriptor)
+        try:
+            if not self.synced and self.path is not None:
+                sync_folder(self.path.parent)
+            sync(self.descriptor)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):  # the file was removed, which every later call notices
+                self.sync_failure = error
+            raise
         self.synced = count
-        if is_paced:
+        if is_paced and self._is_mapped:
             self._prepare_again(start)
         self._synced_at = monotonic()
 
-    def recover(self) -> str | None:
-        """Count the frames committed before a crash. Returns a description of visible damage, or None.
+    def recover(self) -> None:
+        """Count the frames committed before a crash, and note visible damage in `problem`.
 
         A killed process leaves complete frames. Frames damaged by power loss are detected when they are read; then
         `cut` is called.
         """
         ends = [self.heap_at, *self._halves[_LOW::2].tolist()]
         self.count = (ends.index(0) if 0 in ends else len(ends)) - 1
+        is_torn = any(self.spine[self.count :])
         del ends[self.count + 1 :]
-        problem = None
-        if (
-            ends != sorted(ends)
-            or ends[-1] > self.size_bytes
-            or (self.count < self.capacity and self.spine[self.count])
-        ):
+        problems = ["its header is damaged"] if self._is_header_damaged else []
+        if ends != sorted(ends) or ends[-1] > self.size_bytes:
             outside = (i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
             self.count = next(outside, self.count)
-            problem = f"frame {self.count} is damaged: it ends outside of the segment; no frame from there on is stored"
-        magic, _, _, base, _ = _HEADER.unpack_from(self.area)
-        if (magic, base) != (MAGIC, self.base):
-            problem = problem or "its header is damaged"
-        marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
-        if marks and not any(count <= self.count and self._matches(end, checksum) for count, end, checksum in marks):
-            problem = problem or "the synced frames do not match their checksum"
-        return problem
+            is_torn = True
+        if is_torn:
+            problems.append(
+                f"frame {self.count} is damaged: it ends outside of the segment; no frame from there on is stored"
+            )
+        self.folded = min(self.folded, self.count)
+        if difference := self._difference():
+            problems.append(difference)
+        self.problem = "; ".join(problems) or None
+
+    def _difference(self) -> str | None:
+        """Describe how the frames differ from the checksums in the header; None if they match."""
+        before = Cover(0, self.heap_at)
+        for cover in read_covers(self.area[:HEADER_BYTES], self.version):
+            if cover.frames > self.count:
+                lost = cover.frames - max(before.frames, self.count)
+                return f"its last {lost:,} frames are missing; power loss or damage removed them"
+            after = self._covered_from(before, cover.frames, min(cover.end, self.size_bytes))
+            if cover != (after if cover.spine is not None else after._replace(spine=None)):
+                return self._altered(before.frames, cover.frames)
+            before = after
+        return None
+
+    def last_stored(self) -> EventId | None:
+        """The id of the last event that the header says is stored; None if it says so of no event."""
+        scopes = self.scopes(0, self.folded)
+        last = next((index for index in range(len(scopes) - 1, -1, -1) if scopes[index]), None)
+        return None if last is None else event_id(self.writer, self.base + last)
 
     def cut(self) -> str:
         """Drop the unreadable frames at the end of the segment, and return a description of all damage.
@@ -444,9 +545,6 @@ class Segment:
             problem += f"; events named {REFUSED} replace {inside:,} damaged frames and hold their bytes"
         return f"{problem}; the last {torn:,} frames are damaged and not stored" if torn else problem
 
-    def _matches(self, end: int, checksum: int) -> bool:
-        return crc32(self.area[self.heap_at : min(end, self.size_bytes)]) == checksum
-
     def close(self) -> None:
         """Close the file. Its memory stays mapped until the last reader has finished."""
         if self.descriptor >= 0:
@@ -454,9 +552,14 @@ class Segment:
             self.descriptor = -1
 
     def remove(self) -> None:
+        """Remove the file, or set it aside if it is damaged. If this fails, the next process that finds it tries."""
         self.close()
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):
+                if self.problem is None:
+                    self.path.unlink(missing_ok=True)
+                else:
+                    self.path.rename(self.path.with_suffix(SUFFIX + DAMAGED))
 
 
 class Batch(NamedTuple):
@@ -475,73 +578,76 @@ class Stretch(NamedTuple):
     last: int  # exclusive
 
 
-def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
+def make_segment(
+    folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int, is_mapped: bool = True
+) -> Segment:
     """Create a segment file, or a segment in memory if `folder` is None. A file gets its name only when it is complete.
 
+    If `is_mapped`, its space is reserved now and `emit` writes through the mapping; otherwise it writes to the file.
     Raises StoreFull if the disk is full, and StoreUnavailable if the file cannot be created.
     """
     size = HEADER_BYTES + 8 * capacity + heap_bytes
-    header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
+    page = identity_page(capacity, base, writer)
+    identity = read_identity(page.ljust(HEADER_BYTES, b"\0"), base=base)
     if folder is None:
-        area, descriptor, path = mmap.mmap(-1, size), -1, None
-        area[: len(header)] = header
-    else:
-        path = folder / f"{base:016x}{SUFFIX}"
-        unnamed = path.with_suffix(UNNAMED)
+        area = mmap.mmap(-1, size)
+        area[: len(page)] = page
+        return Segment(area, -1, None, identity=identity, is_mapped=True)
+    path = folder / f"{base:016x}{SUFFIX}"
+    unnamed = path.with_suffix(UNNAMED)
+    try:
+        unnamed.unlink(missing_ok=True)  # empty, from an interrupted attempt
+        descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            unnamed.unlink(missing_ok=True)  # empty, from an interrupted attempt
-            descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
-                area = mmap.mmap(descriptor, size)
-                os.pwrite(descriptor, _ZEROS[: size - heap_bytes], 0)  # allocate its pages before they are used
-                area[: len(header)] = header
-                unnamed.rename(path)
-            except BaseException:
-                os.close(descriptor)
-                unnamed.unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                reason = f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some space"
-                raise StoreFull(reason) from error
-            reason = f"cannot create a segment in {folder}: {error.strerror}; the event was not recorded"
-            raise StoreUnavailable(reason) from error
+            area = _map(descriptor, size, zeros=size - heap_bytes if is_mapped else 0)
+            write_at(descriptor, page, 0)
+            segment = Segment(area, descriptor, path, identity=identity, is_mapped=is_mapped)
+            if not is_mapped:
+                segment.write_through(SegmentFile(descriptor, path, size))
+            unnamed.rename(path)
+        except BaseException:
+            os.close(descriptor)
+            unnamed.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            reason = f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some space"
+            raise StoreFull(reason) from error
+        reason = f"cannot create a segment in {folder}: {error.strerror}; the event was not recorded"
+        raise StoreUnavailable(reason) from error
     area.madvise(mmap.MADV_RANDOM)  # no read-ahead: pages are written before they are read
-    return Segment(area, descriptor, path)
+    return segment
+
+
+def _map(descriptor: int, size: int, *, zeros: int) -> mmap.mmap:
+    """Map a new file of this size: for reading, or also for writing if `zeros` of its bytes are allocated at once."""
+    if not zeros:
+        os.ftruncate(descriptor, size)
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
+    area = mmap.mmap(descriptor, size)
+    write_at(descriptor, _ZEROS[:zeros], 0)  # allocate its pages before they are used
+    return area
 
 
 def load_segment(path: Path) -> Segment | None:
-    """Open a segment that another process wrote. Returns None if a power loss left it empty.
+    """Open a segment that another process wrote, for reading. Returns None if a power loss left it empty.
 
     Raises StoreUnavailable for a segment of another version, and OSError or ValueError if the file is not a segment.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if (size := os.fstat(descriptor).st_size) < HEADER_BYTES:
             raise ValueError(f"it has {size:,} bytes, and a segment has at least {HEADER_BYTES:,}")
-        area = mmap.mmap(descriptor, 0)
+        area = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         if not any(area[: HEADER_BYTES + 8]):  # no frame was committed either
-            os.close(descriptor)
             return None
-        magic, version, capacity, base, _ = _HEADER.unpack_from(area)
-        if magic != MAGIC and base != int(path.stem, 16):
-            raise ValueError(f"it begins with {magic!r} instead of {MAGIC!r}")
-        if version != VERSION:
-            raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
-        if HEADER_BYTES + 8 * capacity > len(area):
-            raise ValueError(f"its header declares {capacity:,} frames, and it is too short for them")
-        segment = Segment(area, descriptor, path)
-        segment.base = int(path.stem, 16)  # the same as in its header, unless that is damaged
-        return segment
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
+        try:
+            identity = read_identity(area[:HEADER_BYTES], base=int(path.stem, 16))
+        except UnknownVersion as error:
+            raise StoreUnavailable(f"segment {path} {error}") from error
+        if HEADER_BYTES + 8 * identity.capacity > len(area):
+            raise ValueError(f"its header declares {identity.capacity:,} frames, and it is too short for them")
+        return Segment(area, -1, path, identity=identity, is_mapped=False)
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # the mapped memory stays readable
