@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import fcntl
 import os
@@ -15,6 +16,7 @@ from mica import disk
 from mica.settings import Settings
 
 FULL_SYNC = 51  # F_FULLFSYNC of macOS
+SOURCE = Path(mica.__file__).parent
 
 
 @pytest.fixture
@@ -80,6 +82,17 @@ def test_a_failed_full_sync_is_an_error(tmp_path: Path, calls: list[str], monkey
     with (tmp_path / "file").open("wb") as file, pytest.raises(OSError, match="Input/output error"):
         disk.sync(file.fileno())
     assert calls == ["full"]
+
+
+def test_every_sync_is_made_by_one_function() -> None:
+    """Another module that called `fsync` would not be safe on macOS."""
+    callers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("fsync", "fdatasync")
+    }
+    assert callers == {"disk.py"}
 
 
 def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from mica.disk import sync
 from mica.errors import InvalidInput
 from mica.events.log_export import atomic_writer
 from mica.format.lines import HANDLES_MAX
@@ -224,7 +225,7 @@ def _write_backup(file: Path, text: str, *, mode: int, at: datetime) -> Path:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(text.encode())
             stream.flush()
-            os.fsync(stream.fileno())
+            sync(stream.fileno())
         return backup
 
 

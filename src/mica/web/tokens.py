@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from mica.disk import sync
 from mica.errors import InvalidInput
 from mica.model.event import Clock, utc_now
 
@@ -139,7 +140,7 @@ class TokenFile:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(msgspec.json.format(msgspec.json.encode(tokens), indent=2))
                 stream.flush()
-                os.fsync(stream.fileno())
+                sync(stream.fileno())
             fresh.replace(self._file)
             self._cache = None
         finally:
