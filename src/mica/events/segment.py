@@ -73,6 +73,7 @@ READ_FRAMES = 1_024  # decoded in one call, which blocks the interpreter for a f
 # The share of the heap that is allocated at once, and its limits: a quiet process allocates little in vain, a busy one
 # allocates pages for 2,700 events in a tenth of a millisecond.
 PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)
+SPINE_PIECE = 4_096  # bytes in one checksum call: above 5 kB it releases the interpreter, and waits to get it back
 PACE_S = 0.005  # between two syncs; otherwise most writes hit pages that are being synced
 _ZEROS = memoryview(bytes(PIECE_BYTES[1]))
 
@@ -401,13 +402,13 @@ class Segment:
             self._counter_turn += 1
 
     def _put(self, record: Record) -> None:
-        """Write a record of the header. Raises OSError: through a mapping, a full disk could kill the process."""
+        """Write a record of the header. Raises OSError if it is not mapped for writing."""
         at, content = record
-        if self.path is None:
+        if self._is_mapped:
             self.area[at : at + len(content)] = content
         elif self.descriptor >= 0:
             write_at(self.descriptor, content, at)
-        else:
+        elif self.path is not None:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 write_at(descriptor, content, at)
@@ -434,7 +435,9 @@ class Segment:
         """The checksums of the first `count` frames, computed from those of fewer frames."""
         with memoryview(self.area) as whole:
             heap = crc32(whole[before.end : end], before.heap)
-            spine = crc32(whole[HEADER_BYTES + 8 * before.frames : HEADER_BYTES + 8 * count], before.spine or 0)
+            spine = before.spine or 0
+            for first in range(HEADER_BYTES + 8 * before.frames, HEADER_BYTES + 8 * count, SPINE_PIECE):
+                spine = crc32(whole[first : min(first + SPINE_PIECE, HEADER_BYTES + 8 * count)], spine)
         return Cover(count, end, heap, spine)
 
     def check(self, last: int) -> None:
