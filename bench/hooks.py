@@ -7,7 +7,10 @@ the child (user and system). Observing hooks append a line, answering hooks also
 rank the files of a project (400 files, 300 tasks with a commit each; `--files` for another size) and print the best
 with their lines. `file` is the program run as one file, which Python compiles each time; `launcher`
 imports it compiled. Every line must be in the spool, and an ingest must store each once. The cost of a background
-ingest is shown separately, because the agent does not wait for it. The last line of the output is one JSON object.
+ingest is shown separately, because the agent does not wait for it.
+
+Then 50 prompts are sent at once while eight processes use all the time they get: short ones, and such of 1 MB. `lost`
+counts those that are not whole in the spool afterwards. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import mica
 from _table import argument_parser, check, finish, machine, median, percentile, show
@@ -34,6 +39,7 @@ from mica.store.space import space_of
 BARE = "python -I -S -c pass"
 FILES, TASKS, TAUGHT = 400, 300, 60
 LINES = 150  # of a file
+AT_ONCE, BUSY = 50, 8  # prompts at the same time, beside so many processes that use all the time they get
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 PROMPT = "please mend the login of the cart: the page of the user shows a note twice after the mail was sent " * 2
 WORDS = [
@@ -146,6 +152,61 @@ def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: 
     return (usage.ru_utime + usage.ru_stime) * 1_000
 
 
+class Burst(NamedTuple):
+    """What is left of prompts that were sent at the same time on a busy machine."""
+
+    at_exit: int  # recorded when the last hook had ended
+    recorded: int  # recorded when the child processes that hooks leave behind had ended, too
+    slowest_s: float  # that an agent waited
+
+
+def send_at_once(command: Sequence[str], folder: Path, *, characters: int) -> Burst:
+    """Run a hook for AT_ONCE prompts at the same time, in a home folder without spools, beside BUSY busy processes."""
+    project = folder / "shop"
+    (project / ".git").mkdir(parents=True)
+    texts = [(f"{number:03} {PROMPT}" * (characters // len(PROMPT) + 1))[:characters] for number in range(AT_ONCE)]
+    fields = {"session_id": "s1", "hook_event_name": "UserPromptSubmit", "cwd": str(project)}
+    for number, text in enumerate(texts):
+        payload = {**fields, "prompt_id": f"p{number}", "prompt": text}
+        (folder / f"{number}.json").write_text(json.dumps(payload))
+    environment = {"HOME": str(folder), "MICA_HOME": str(folder / "data")}
+    alive, inherited = os.pipe()
+    busy = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(BUSY)]
+    try:
+        started = time.monotonic()
+        hooks = []
+        for number in range(AT_ONCE):
+            with (folder / f"{number}.json").open() as stdin:
+                hooks.append(
+                    subprocess.Popen(
+                        [*command, "claude", "UserPromptSubmit"],
+                        stdin=stdin,
+                        env=environment,
+                        cwd=project,
+                        pass_fds=[inherited],
+                    )
+                )
+        os.close(inherited)
+        codes = {process.wait() for process in hooks}
+        check(codes == {0}, f"a hook always exits with 0: {codes}")
+        slowest_s = time.monotonic() - started
+        at_exit = count_recorded(folder, texts)
+        os.read(alive, 1)  # ends when the last process has closed the other end
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+        os.close(alive)
+    return Burst(at_exit, count_recorded(folder, texts), slowest_s)
+
+
+def count_recorded(folder: Path, texts: Sequence[str]) -> int:
+    """Return how many of these prompts are whole in the spool, each counted once."""
+    files = (folder / "data" / "spaces").glob("*/spool/*.jsonl")
+    lines = [line for file in files for line in file.read_bytes().split(b"\n")[:-1]]
+    return len({json.loads(line)["payload"].get("prompt") for line in lines} & set(texts))
+
+
 async def ingest_all(stage: Stage) -> tuple[int, int]:
     """Ingest, and return the number of lines that were read, and of the tool calls that are stored."""
     async with stage.open_memory() as memory:
@@ -192,12 +253,17 @@ def main() -> None:
                 )
         times = {name: values[1:] for name, values in times.items()}  # the first round writes bytecode
         lines, reads = asyncio.run(ingest_all(stage))
-        check(lines == calls, f"every event is in the spool: {lines} of {calls}")
+        answers = 2 * (rounds + 1)  # to prompts; each has a line of its own
+        check(lines == calls + answers, f"every event is in the spool: {lines - answers} of {calls}")
         check(reads == 2 * (rounds + 1), f"every call is stored once: {reads} of {2 * (rounds + 1)}")
         files = list((stage.home / "spaces").glob("off-*/spool/*"))
         check(not files, "what is switched off writes nothing")
         command = [python, "-P", "-m", "mica", "ingest"]
         ingest = median([cpu_ms(command, None, stage, folder=stage.project) for _ in range(3)])
+        bursts = {
+            name: send_at_once(ways["launcher"], Path(temporary) / name, characters=characters)
+            for name, characters in (("100 characters", 100), ("1 MB", 1_000_000))
+        }
 
     bare = times[BARE]
     print(f"{machine()}; {calls:,} events, all stored once")
@@ -214,6 +280,10 @@ def main() -> None:
     show(f"{rounds} rounds in turn, CPU ms", ("", "p50", "p95", "p50 / bare", "p95 / bare"), rows)
     print(f"\n  an ingest in the background, which no agent waits for: {ingest:.0f} ms CPU")
 
+    rows = [(name, str(each.at_exit), str(each.recorded), f"{each.slowest_s:.1f}") for name, each in bursts.items()]
+    columns = ("a prompt of", "recorded at exit", "recorded", "slowest, s")
+    show(f"{AT_ONCE} prompts at once beside {BUSY} busy processes", columns, rows)
+
     def worst(kind: str, way: str, share: float) -> float:
         """Return the cost of the most expensive hook of a kind, as a multiple of the bare interpreter."""
         costs = [percentile(times[f"{event} ({way})"], share) for event, of in events.items() if of == kind]
@@ -223,7 +293,8 @@ def main() -> None:
         "bare_ms": median(bare),
         "ingest_ms": ingest,
         "n": calls,
-        "lost": 0,
+        "lost": AT_ONCE - bursts["100 characters"].recorded,
+        "lost_1mb": AT_ONCE - bursts["1 MB"].recorded,
         "doubled": 0,
     }
     for way in ways:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -9,7 +10,9 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,8 @@ from tests.hook_process import INSTALLED_HOOK, PATIENT_HOOK, PROGRAM, in_time, l
 
 from mica import hook
 from mica.clients.installer import write_launcher
-from mica.clients.spool import PromptAnswer, SessionAnswer, Spools, hooks_folder
+from mica.clients.spool import Cursor, PromptAnswer, SessionAnswer, Spools, hooks_folder
+from mica.settings import load_settings
 from mica.store.space import space_of
 
 SECRET = "token-of-the-host-that-nobody-stores"
@@ -75,6 +79,13 @@ def agent(tmp_path: Path) -> Agent:
 
 def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
     return (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def complaint(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The one line on standard error of a hook that changes nothing else for its agent."""
+    assert (done.returncode, done.stdout) == (0, b"")
+    (line,) = done.stderr.decode().splitlines()
+    return line
 
 
 # -- Observing
@@ -171,7 +182,7 @@ def test_a_prompt_that_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path:
         check=True,
     )
 
-    assert silent(done)
+    assert complaint(done).startswith("mica: the text of this prompt was not recorded: redact.py is missing")
     (line,) = agent.lines()
     assert line["payload"] == {"session_id": "s1", "prompt_id": "p1", "cwd": str(agent.project)}
     assert "redact.py is missing" in agent.reasons()[0]
@@ -277,10 +288,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_input_never_reaches_the_agent(agent: Agent, raw: bytes) -> None:
-    """keeps: A-39, TA-15. For any input the hook exits 0, prints nothing and writes only inside the data folder."""
+    """keeps: A-39, TA-15. For any input the hook exits 0, answers nothing and writes only inside the data folder."""
     before = {path for path in agent.home.parent.rglob("*") if not path.is_relative_to(agent.data)}
 
-    assert silent(agent.run("claude", "PostToolUse", stdin=raw))
+    done = agent.run("claude", "PostToolUse", stdin=raw)
+
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert len(done.stderr.splitlines()) <= 1
+    assert len(list(agent.data.rglob("spool/*.jsonl"))) == (b"not recorded" not in done.stderr), "lost and not said"
 
     after = {path for path in agent.home.parent.rglob("*") if not path.is_relative_to(agent.data)}
     assert after - before <= {agent.home / ".local", agent.home / ".local/share"}
@@ -289,7 +304,8 @@ def test_hostile_input_never_reaches_the_agent(agent: Agent, raw: bytes) -> None
 
 def test_failures_are_recorded_in_a_file_of_limited_size(agent: Agent) -> None:
     """keeps: A-39. Nothing of the payload is recorded."""
-    assert silent(agent.run("claude", "Stop", stdin=b"not JSON, but private"))
+    done = agent.run("claude", "Stop", stdin=b"not JSON, but private")
+    assert complaint(done) == "mica: this event was not recorded: standard input is not a JSON object"
 
     assert agent.reasons() == ["standard input is not a JSON object"]
     (agent.spools.folder / "failures.jsonl").write_bytes(b"x" * (hook.FAILURES_BYTES_MAX + 1))
@@ -319,20 +335,114 @@ def test_the_hook_ends_even_if_the_client_never_closes_its_pipe(agent: Agent) ->
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-def test_a_full_disk_and_a_file_in_place_of_a_folder_are_survived(agent: Agent) -> None:
-    """keeps: A-39. A hook that cannot write does not break the agent."""
+def test_a_prompt_that_cannot_be_written_is_reported_to_the_user(agent: Agent) -> None:
+    """keeps: A-39, U-04. On a full disk or without a data folder nothing breaks the agent, and the loss is reported."""
 
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
-    payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
-    assert silent(agent.run("claude", "Stop", stdin=payload, limit=full))
-    agent.data.parent.mkdir(parents=True, exist_ok=True)
+    done = agent.run("claude", "UserPromptSubmit", stdin=agent.payload("", prompt="go"), limit=full)
+    assert complaint(done).startswith(f"mica: this event was not recorded: {agent.spools.folder}/spool/s1.jsonl cannot")
+    assert complaint(done).endswith("; free some space")
+
     for path in sorted(agent.data.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     agent.data.rmdir()
     agent.data.write_text("a file where the folder should be")
-    assert silent(agent.run("claude", "Stop", stdin=payload))
+    done = agent.run("claude", "Stop", stdin=agent.payload("Stop"))
+    assert complaint(done).endswith("Not a directory; choose another data folder with MICA_HOME")
+    assert agent.data.read_text() == "a file where the folder should be"
+
+
+def test_a_torn_line_does_not_spoil_the_next(agent: Agent) -> None:
+    """A full disk leaves the beginning of a line; the event after it is read whole."""
+    agent.send("claude", "UserPromptSubmit", prompt="first", prompt_id="p1")
+    file = agent.spools.folder / "spool" / "s1.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    agent.send("claude", "UserPromptSubmit", prompt="second", prompt_id="p2")
+
+    (portion,) = agent.spools.portions(Cursor(), file)
+
+    assert [line.payload["prompt"] for line in portion.lines] == ["second"]
+
+
+HASTY = (  # time is up at once, and the agent waits as long as it takes
+    "import sys; sys.path.insert(0, {folder!r}); import hook; del sys.path[0]; "
+    "hook.TIME_LIMIT_S, hook.WAIT_LIMIT_S = 1e-6, 300; hook.main()"
+)
+
+
+@pytest.mark.parametrize("size", [20, 1_000_000])
+def test_a_prompt_is_recorded_even_if_time_is_up_at_once(agent: Agent, size: int) -> None:
+    """keeps: U-04. Only the answer has a time limit, and the secret in the prompt is removed all the same."""
+    agent.program = (sys.executable, "-I", "-S", "-c", HASTY.format(folder=str(PROGRAM.parent)))
+    agent.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
+    key = "ghp_" + "a1B2" * 9
+
+    assert silent(agent.send("claude", "UserPromptSubmit", prompt=f"use {key} " + "to deploy " * (size // 10)))
+    assert silent(agent.send("claude", "SessionStart"))
+
+    prompt, start = agent.lines()
+    assert isinstance(prompt["payload"], dict)
+    assert prompt["payload"]["prompt"] == "use [redacted:github] " + "to deploy " * (size // 10)
+    assert "offered" not in start, "nothing was printed"
+    assert all("the event is recorded in the background" in reason for reason in agent.reasons())
+    assert len(agent.reasons()) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_hook_that_its_client_ends_still_records(agent: Agent, number: signal.Signals) -> None:
+    """keeps: U-04. The client's own time limit loses no event whose input has arrived."""
+    payload = agent.payload("UserPromptSubmit", prompt="mend the login")
+    reading, writing = os.pipe()
+    alive, inherited = os.pipe()
+    process = subprocess.Popen(
+        [*PATIENT_HOOK, "claude", "UserPromptSubmit"],
+        stdin=reading,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"HOME": str(agent.home)},
+        cwd=agent.project,
+        pass_fds=[inherited],
+    )
+    os.close(inherited)
+    os.write(writing, payload[:10])
+    while fcntl.ioctl(reading, termios.FIONREAD, bytes(4)) != bytes(4):  # until the hook reads
+        os.sched_yield()
+    process.send_signal(number)
+    out, err = process.communicate()  # it ends at once
+    assert agent.lines() == []
+    os.write(writing, payload[10:])
+    os.close(writing)
+    os.close(reading)
+    assert os.read(alive, 1) == b""  # its child has ended
+    os.close(alive)
+
+    assert (process.returncode, out, err) == (0, b"", b"")
+    (line,) = agent.lines()
+    assert line["payload"] == json.loads(payload)
+
+
+def test_processes_that_create_the_same_folder_do_not_fail(tmp_path: Path) -> None:
+    """The first hooks of a space often run at once."""
+    for number in range(100):
+        folder = os.fsencode(tmp_path / str(number) / "a" / "b" / "c" / "d")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(hook._make, [folder] * 8))
+
+
+def test_without_home_hook_and_mica_use_the_same_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+
+    assert Path(os.fsdecode(hook._load_settings({})[0])) == load_settings({}).home
+
+
+@pytest.mark.parametrize("place", ["/proc/1/mica", "/dev/null"], ids=["read-only", "no folder"])
+def test_a_home_that_cannot_be_written_is_reported(agent: Agent, place: str) -> None:
+    done = agent.run("claude", "Stop", stdin=agent.payload("Stop"), variables={"HOME": place})
+
+    assert complaint(done).startswith(f"mica: this event was not recorded: {place}/.local/share/mica/spaces/")
+    assert complaint(done).endswith("choose another data folder with MICA_HOME")
 
 
 def test_a_closed_output_pipe_does_not_fail_the_hook(agent: Agent) -> None:
@@ -501,7 +611,7 @@ def test_a_missing_working_directory_does_not_matter_if_the_payload_names_one(ag
     assert len(agent.lines()) == 1
     assert agent.reasons() == []
 
-    assert silent(agent.run("codex", "Stop", stdin=b'{"session_id": "s1"}', limit=lose_directory))
+    assert complaint(agent.run("codex", "Stop", stdin=b'{"session_id": "s1"}', limit=lose_directory))
     assert len(list(agent.data.rglob("s1.jsonl"))) == 1
     assert agent.reasons() == ["the working directory no longer exists, and the input of the hook names no other"]
 
@@ -749,10 +859,39 @@ def test_an_unreadable_payload_that_is_too_long_is_reported_with_its_size(agent:
     assert "exceeds 16,777,216" in agent.spools.failures()[0].reason
 
 
-def test_an_incomplete_payload_gets_a_clear_error(agent: Agent) -> None:
-    assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1", "a": {"b": 1'))
+PAYLOAD = json.dumps(
+    {
+        "session_id": "s1",
+        "tool_input": {"lines": [1, 2.5, {"a": True}], "text": 'a "quoted" \\ word\u00fc \U0001f600', "none": None},
+        "prompt": "mend the login",
+    }
+).encode()
 
-    assert "incomplete JSON object" in agent.reasons()[0]
+
+@pytest.mark.parametrize("size", range(1, len(PAYLOAD)))
+def test_every_beginning_of_a_payload_can_be_decoded(size: int) -> None:
+    """keeps: U-04"""
+    here = hook.HookPaths()
+
+    decoded = hook._decode_payload(PAYLOAD[:size], here)
+
+    assert here.is_incomplete
+    assert list(decoded) in (keys := ["session_id", "tool_input", "prompt"], keys[:2], keys[:1], [])
+    if size > PAYLOAD.index(b"login"):
+        assert str(decoded["prompt"]).startswith("mend the ")
+
+
+def test_a_payload_that_ends_too_early_is_recorded_and_reported(agent: Agent) -> None:
+    """keeps: U-04. What arrived of a prompt is in the spool."""
+    whole = agent.payload("UserPromptSubmit", prompt="mend the login, then deploy")
+
+    done = agent.run("claude", "UserPromptSubmit", stdin=whole[:-9])
+
+    reason = f"the input of the hook ended within its JSON, after {len(whole) - 9} bytes; what it says was recorded"
+    assert complaint(done) == f"mica: {reason}"
+    assert agent.reasons() == [reason]
+    (line,) = agent.lines()
+    assert line["payload"] == {**json.loads(whole), "prompt": "mend the login, then"}
 
 
 @pytest.mark.parametrize(("words", "client"), [(("toy", "Stop"), "toy"), (("claude-code", "Stop"), "claude")])
@@ -784,3 +923,24 @@ def test_a_prompt_is_answered_by_the_function_that_prompt_json_names(
 
     assert agent.reasons() == []
     assert json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"] == "see the login"
+    assert [line["event"] for line in agent.lines()] == ["UserPromptSubmit", hook.ANSWERED]
+    assert agent.lines()[1]["offered"] == {"kind": "prompt", "paths": ["a.py"], "characters": 13}
+
+
+def test_a_prompt_is_in_the_spool_before_it_is_answered(agent: Agent, tmp_path: Path) -> None:
+    """keeps: U-04. If ranking the files ends the process, the prompt is recorded."""
+    engine, data = tmp_path / "engine", tmp_path / "data"
+    engine.mkdir()
+    (engine / "toy.py").write_text(
+        "def suggest(*_, spooled, **rest): assert spooled == []; import posix; posix._exit(0)"
+    )
+    data.touch()
+    made = PromptAnswer(
+        engine=str(engine), entry="toy:suggest", library="", past=str(data), trees={str(agent.project): str(data)}
+    )
+    agent.spools.write_answer(hook.PROMPT_ANSWER, made)
+
+    assert silent(agent.send("claude", "UserPromptSubmit", prompt="the login"))
+
+    assert agent.reasons() == []
+    assert [line["event"] for line in agent.lines()] == ["UserPromptSubmit"]

@@ -1,10 +1,14 @@
 """`mica-hook CLIENT EVENT`, the program that coding agents (clients) run at events such as a prompt or a tool call.
 
-It imports nothing of mica. It appends each event to a file, the spool. A later mica process (an ingest) stores the
-spooled events and prepares what the next hooks print: a brief at the start of a session, and suggested files at a
-prompt. The program always exits 0. If it fails, it prints nothing and writes the reason to `failures.jsonl`.
+It imports nothing of mica. It first appends the event to a file, the spool, and then answers. A later mica process (an
+ingest) stores the spooled events and prepares what the next hooks print: a brief at the start of a session, and
+suggested files at a prompt. The program always exits 0. If it fails, it writes the reason to `failures.jsonl`; if an
+event was lost or a file refused, also to standard error.
 
-Agents wait for this program, so it takes little longer than starting Python. Importing `os`, `json` and `signal` would
+Agents wait for this program, so an answer has a time limit. Recording has none that could end it: when time is up, or
+when the client ends the program, a child process completes it.
+
+The program takes little longer than starting Python. Importing `os`, `json` and `signal` would
 double that time, so it uses their C parts `posix`, `_json` and `_signal` instead. Paths are bytes.
 """
 
@@ -18,13 +22,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
+TIME_LIMIT_S = 1.0  # for the answer; then a child completes the recording, so that a client's own limit ends nothing
+END_LIMIT_S = 0.5  # the same at the end of a session: Codex gives it one second, Claude Code one and a half
+WAIT_LIMIT_S = 3.0  # that the agent then waits for that child; `mica install` gives most hooks 5 s in all
 PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients truncate both well below this
 CUT_BYTES = 2**20  # read of a longer payload: enough for the fields at its beginning, and within the time limit
 FAILURES_BYTES_MAX = 64 * 1024  # about 300 failures; then the older half is dropped
 ANSWER_CHARACTERS_MAX = 9_500  # clients move a text of more than 10,000 into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
-CHILD_LIMIT_S = 300  # for an ingest in the background; the next ingest continues its work
+CHILD_LIMIT_S = 300  # for a child; an ingest is continued by the next, and no recording takes nearly as long
 SPOOL_TAIL_BYTES_MAX = 2**18  # of a session's spool that are read for the answer to a prompt
 COMMAND_CHARACTERS_MAX = 2_000  # of a command that is searched for paths
 PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # arguments of tool calls
@@ -50,7 +56,9 @@ CLIENTS = {
 }
 STARTS = ("SessionStart", "sessionStart", "session", "session.created")
 PROMPTS = ("UserPromptSubmit", "BeforeAgent", "userPromptSubmitted", "beforeSubmitPrompt", "prompt", "chat.message")
-ENDS = ("Stop", "AfterAgent", "agentStop", "stop", "session.idle", "SessionEnd", "sessionEnd")
+SESSION_ENDS = ("SessionEnd", "sessionEnd")
+ENDS = ("Stop", "AfterAgent", "agentStop", "stop", "session.idle", *SESSION_ENDS)
+ANSWERED = "mica.answered"  # of a line that records what was printed for the prompt in an earlier line
 COMPACTS = ("preCompact",)  # Cursor starts no session afterwards, so the next prompt gets the session's brief
 # Events that are not recorded: they repeat another one, or do not concern files and prompts.
 PASSED_OVER = frozenset(
@@ -79,7 +87,15 @@ class HookPaths:
     hooks = b""  # the folder of the space
     size = 0  # bytes of the payload read so far
     is_cut = False  # only the beginning of the payload is used
-    is_recorded = False  # the event is in the spool
+    is_incomplete = False  # the payload ended too early
+    is_recorded = False  # the event is in the spool, or is not to be recorded
+    is_child = False  # the process that continues when time is up
+    at = 0  # when the event was recorded, in microseconds
+    start = 0  # where its line begins in the spool file of the session
+
+
+class _Refused(_HookError):
+    """A file or folder that another user owns or can change is not used."""
 
 
 class _PayloadTooLong(_HookError):
@@ -97,10 +113,11 @@ def main(words: list[str] | None = None) -> None:
     """Run the `mica-hook` command. Never returns; always exits 0."""
     here = HookPaths()
     try:
-        _limit_time(here)
+        words = sys.argv[1:] if words is None else words
+        _limit_time(here, END_LIMIT_S if words and words[-1] in SESSION_ENDS else TIME_LIMIT_S)
         try:
-            answer = respond(sys.argv[1:] if words is None else words, posix.environ, _stdin(here), here)
-            if answer:
+            answer = respond(words, posix.environ, _stdin(here), here)
+            if answer and not here.is_child:
                 _write(1, answer.encode())
             _start_child(here)
         finally:
@@ -108,7 +125,7 @@ def main(words: list[str] | None = None) -> None:
         if here.is_cut and here.event:
             raise _PayloadTooLong(here)
     except BaseException as error:  # noqa: BLE001 - an agent must never stop for its memory
-        _record(here, error)
+        _record(here, error, loss=None if here.is_recorded else "this event was not recorded: ")
     posix._exit(0)
 
 
@@ -117,16 +134,54 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
 
     `words` are those of the command line. `raw` is the payload: JSON that the client wrote to standard input.
     """
-    if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
+    if _is_disabled(environment):
         return ""
-    client, event = _parse_words(words)
     here.home, settings = _load_settings(environment)
+    payload = _identify(words, environment, raw, here, settings)
+    if payload is None:
+        return ""
+    session = session_of(payload)
+    answer = ""
+    if here.event in PASSED_OVER:
+        here.is_recorded = True
+    else:
+        answer = _spool(here, payload, session, settings)
+    if here.is_child:
+        return ""
+    if settings.get(b"read_gate") == b"true" and here.client == "claude":
+        try:
+            if refusal := _read_gate(here, payload, session):
+                return refusal
+        except (OSError, TypeError, ValueError) as error:  # the read continues and is recorded
+            _record(here, error)
+    if answer or here.event not in PROMPTS:
+        return answer
+    try:
+        text, offered = _prompt_answer(here, payload, session)
+        answer = _checked_answer(here, payload, text)
+        if offered:
+            _spool_offer(here, payload, session, offered)
+    except Exception as error:  # noqa: BLE001 - an agent continues without an answer
+        _record(here, error)
+        return ""
+    return answer
+
+
+def _identify(
+    words: list[str],
+    environment: dict[bytes, bytes],
+    raw: bytes,
+    here: HookPaths,
+    settings: dict[bytes, bytes],
+) -> dict[str, object] | None:
+    """Set the client, event and folders of a call, and return its payload; None if hooks are switched off there."""
+    client, event = _parse_words(words)
     project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
     project = project if project.startswith(b"/") else b""
     directory = project or _working_directory()
     if directory and _is_off(here, directory, settings) and (project or _is_about(raw, directory)):
-        return ""  # before anything is decoded: a hook that is switched off costs nothing
-    payload = _decode_cut(raw, here) if here.is_cut else _decode(raw)
+        return None  # before anything is decoded: a hook that is switched off costs nothing
+    payload = _decode_payload(raw, here)
     client = client or _detect_client(payload, environment)
     if client == "claude" and b"CURSOR_VERSION" in environment:
         client = "cursor"  # it runs Claude's hooks too; under its own name both reports become one event
@@ -135,43 +190,68 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     if not directory and settings.get(b"enabled") != b"false":
         raise _HookError("the working directory no longer exists, and the input of the hook names no other")
     if _is_off(here, directory, settings):
-        return ""
+        return None
     here.event, here.directory = event, directory
-    session = session_of(payload)
-    if settings.get(b"read_gate") == b"true" and client == "claude":
+    return payload
+
+
+def _spool(here: HookPaths, payload: dict[str, object], session: str, settings: dict[bytes, bytes]) -> str:
+    """Write the event to the spool, and return the prepared answer to it; empty for most events.
+
+    Text that a person typed is redacted before it is written; if that fails, it is left out.
+    """
+    _secure_folders(here)
+    keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
+    stored = payload
+    if keeps_prompts and here.event in TYPED:
         try:
-            if refusal := _read_gate(here, payload, session):
-                return refusal
-        except (OSError, TypeError, ValueError) as error:  # the read continues and is recorded
-            _record(here, error)
-    if event in PASSED_OVER:
-        return ""
+            stored = _redact_payload(payload, _load_redact())
+        except Exception as error:  # noqa: BLE001 - rather lose a prompt than store a secret
+            keeps_prompts = False
+            _record(here, error, loss="the text of this prompt was not recorded: ")
+    stored = _filter_payload(stored, here.event, keeps_prompts=keeps_prompts)
     answer = ""
     offered: dict[str, object] = {}
     try:
-        answer, offered = _answer(here, payload, session)
+        answer, offered = _prepared_answer(here, payload, session)
     except Exception as error:  # noqa: BLE001 - the event is recorded even when its answer fails
         _record(here, error)
-    keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
-    if keeps_prompts and event in TYPED:
-        try:
-            payload = _redact_payload(payload, _load_redact())
-        except Exception as error:  # noqa: BLE001 - rather lose a prompt than store a secret
-            keeps_prompts = False
-            _record(here, error)
+    here.at = time.time_ns() // 1_000
+    line = _spool_line(here, here.event, here.at, stored, offered=offered)
+    here.start = _append(here.hooks + b"/" + SPOOL, session, line)
+    here.is_recorded = True
+    if here.is_incomplete:
+        reason = f"the input of the hook ended within its JSON, after {here.size:,} bytes; what it says was recorded"
+        _record(here, _HookError(reason), loss="")
+    return answer
+
+
+def _spool_offer(here: HookPaths, payload: dict[str, object], session: str, offered: dict[str, object]) -> None:
+    """Record what is printed for a prompt that is in the spool already."""
+    turn = _text(payload, "prompt_id", "turn_id", "generation_id")
+    fields: dict[str, object] = {"session_id": session, "prompt_id": turn} if turn else {"session_id": session}
+    line = _spool_line(here, ANSWERED, time.time_ns() // 1_000, fields, offered=offered)
+    _append(here.hooks + b"/" + SPOOL, session, line)
+
+
+def _spool_line(
+    here: HookPaths, event: str, at: int, payload: dict[str, object], *, offered: dict[str, object]
+) -> bytes:
     line: dict[str, object] = {
         "v": 1,
-        "at": time.time_ns() // 1_000,
-        "client": client,
+        "at": at,
+        "client": here.client,
         "event": event,
-        "directory": directory.decode("utf-8", "replace"),
-        "payload": _filter_payload(payload, event, keeps_prompts=keeps_prompts),
+        "directory": here.directory.decode("utf-8", "replace"),
+        "payload": payload,
     }
-    if offered:
+    if offered and not here.is_child:  # a child prints nothing
         line["offered"] = offered
-    _append(here.hooks + b"/" + SPOOL, session, _line(line))
-    here.is_recorded = True
-    return answer
+    return _line(line)
+
+
+def _is_disabled(environment: dict[bytes, bytes]) -> bool:
+    return environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or bool(environment.get(b"MICA_CHILD"))
 
 
 def _is_off(here: HookPaths, directory: bytes, settings: dict[bytes, bytes]) -> bool:
@@ -219,7 +299,7 @@ def _detect_client(payload: dict[str, object], environment: dict[bytes, bytes]) 
 
 def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
     """Return a pair: the data folder, and the `[observe]` settings. Environment variables override the file."""
-    user = environment.get(b"HOME") or b"/"
+    user = environment.get(b"HOME") or _home_of_user()
     shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
     folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
     settings = _parse_settings(_read_file(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
@@ -230,6 +310,15 @@ def _load_settings(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, 
     if home and home.startswith(b"~/"):
         home = user + home[1:]
     return home or shared or (environment.get(b"XDG_DATA_HOME") or user + b"/.local/share") + b"/mica", settings
+
+
+def _home_of_user() -> bytes:
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(posix.getuid()).pw_dir.encode("utf-8", "surrogateescape")
+    except KeyError:
+        raise _HookError("HOME is not set, and this user has no home folder; set HOME or MICA_HOME") from None
 
 
 def _parse_settings(text: bytes | None) -> dict[bytes, bytes]:
@@ -363,20 +452,66 @@ def _drop_rest(here: HookPaths) -> None:
         here.size += len(part)
 
 
-def _decode_cut(raw: bytes, here: HookPaths) -> dict[str, object]:
-    """Decode a payload that was cut, after closing the string and the brackets that are open at its end.
+def _decode_payload(raw: bytes, here: HookPaths) -> dict[str, object]:
+    """Decode a payload; of one that is cut or incomplete, what can be decoded.
 
-    Raises _PayloadTooLong if that fails.
+    Raises _PayloadTooLong if nothing of a payload that was cut can be decoded.
     """
-    escape = raw.rfind(b"\\", len(raw) - 6) + 1
-    if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # an even number of backslashes is complete
-        raw = raw[: escape - 1]
-    for end in (b'"}', b'"}}', b'"}}}', b'"]}', b'"}]}', b'"}]}}', b'"}}]}}'):
+    if not here.is_cut:
         try:
-            return _decode(raw + end)
+            return _decode(raw)
+        except (ValueError, StopIteration):
+            here.is_incomplete = True
+    for whole in _closed(raw):
+        try:
+            return _decode(whole)
         except (ValueError, StopIteration):
             continue
-    raise _PayloadTooLong(here)
+    if here.is_cut:
+        raise _PayloadTooLong(here)
+    raise _HookError("standard input is an incomplete JSON object")
+
+
+def _closed(raw: bytes) -> tuple[bytes, bytes]:
+    """Return the beginning of a JSON object closed in two ways: at its end, and before its last incomplete member."""
+    ends: list[bytes] = []  # the closing brackets that are missing, the outermost first
+    ended: list[bytes] = []  # those that were found after `last`
+    place = last = 0  # `last` is the last comma, or the place after the last opening bracket
+    whole = raw
+    while place < len(raw):
+        quote = raw.find(b'"', place)
+        for at in range(place, len(raw) if quote < 0 else quote):
+            if (letter := raw[at]) in b"{[":
+                ends.append(b"}" if letter == b"{"[0] else b"]")
+                ended, last = [], at + 1
+            elif letter in b"}]" and ends:
+                ended.append(ends.pop())
+            elif letter == b","[0]:
+                ended, last = [], at
+        place = len(raw) if quote < 0 else _string_end(raw, quote + 1)
+        if not place:
+            whole = _without_partial_escape(raw) + b'"'
+            break
+    return whole + b"".join(ends[::-1]), raw[:last] + b"".join([*ended, *ends[::-1]])
+
+
+def _string_end(raw: bytes, start: int) -> int:
+    """Return the place after the JSON string whose text begins at `start`; 0 if it does not end."""
+    quote = raw.find(b'"', start)
+    while quote >= 0:
+        before = quote
+        while before > start and raw[before - 1] == b"\\"[0]:
+            before -= 1
+        if (quote - before) % 2 == 0:
+            return quote + 1
+        quote = raw.find(b'"', quote + 1)
+    return 0
+
+
+def _without_partial_escape(raw: bytes) -> bytes:
+    escape = raw.rfind(b"\\", len(raw) - 6) + 1
+    is_open = escape and (escape - len(raw[:escape].rstrip(b"\\"))) % 2  # an even number of backslashes is complete
+    return raw[: escape - 1] if is_open else raw
 
 
 class _ScannerOptions:
@@ -517,25 +652,27 @@ def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) ->
 # -- The answer -----------------------------------------------------------------------------------
 
 
-def _answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """Return a pair: the text to print, in the client's format, and what to record about it.
+def _prepared_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
+    """Return a pair: the text that was prepared for the start of a session, and what to record about it.
 
-    Both are empty for most events.
+    Both are empty for other events.
     """
     again = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".again"
     if here.event in COMPACTS:
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
-    if here.event in STARTS or (here.event in PROMPTS and _exists(again)):
-        text, offered = _session_answer(here, session)
-        if here.event in PROMPTS:
-            posix.unlink(again)
-    elif here.event in PROMPTS:
-        text, offered = _prompt_answer(here, payload, session)
-    else:
+    if here.event not in STARTS and not (here.event in PROMPTS and _exists(again)):
         return "", {}
+    text, offered = _session_answer(here, session)
+    if here.event in PROMPTS:
+        posix.unlink(again)
+    return _checked_answer(here, payload, text), offered
+
+
+def _checked_answer(here: HookPaths, payload: dict[str, object], text: str) -> str:
+    """Return a text in the client's format. Raises _HookError if it is too long."""
     if len(text) > ANSWER_CHARACTERS_MAX:
         raise _HookError(f"answer of {len(text):,} characters exceeds the limit of {ANSWER_CHARACTERS_MAX:,}")
-    return format_answer(here.client, _text(payload, "hook_event_name") or here.event, text), offered
+    return format_answer(here.client, _text(payload, "hook_event_name") or here.event, text)
 
 
 def format_answer(client: str, event: str, text: str) -> str:
@@ -579,7 +716,8 @@ def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) ->
     if not roots or not isinstance(trees, dict) or not prompt:
         return "", {}
     root = max(roots, key=len)
-    opened = [posix.open(name, posix.O_RDONLY | posix.O_CLOEXEC) for name in (trees[root], _text(made, "past"))]
+    _check_tree(_text(made, "engine").encode("utf-8", "surrogateescape"))
+    opened = [_open_own(name.encode("utf-8", "surrogateescape")) for name in (trees[root], _text(made, "past"))]
     sys.path[:0] = [_text(made, "engine"), _text(made, "library")]
     module, _, function = (_text(made, "entry") or OLD_ENTRY).partition(":")
     text, paths = getattr(__import__(module, fromlist=[function]), function)(
@@ -601,7 +739,7 @@ def _recent_steps(here: HookPaths, session: str, root: str) -> list[tuple[float,
     """
     path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
     steps: list[tuple[float, list[str] | None]] = []
-    for line in _tail(path, limit=SPOOL_TAIL_BYTES_MAX):
+    for line in _tail(path, end=here.start, limit=SPOOL_TAIL_BYTES_MAX):
         try:
             spooled = _decode(line)
         except (ValueError, StopIteration, _HookError):
@@ -637,16 +775,16 @@ def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
     return list(paths)
 
 
-def _tail(path: bytes, *, limit: int) -> list[bytes]:
-    """Return the lines that begin in the last `limit` bytes of a file. An unreadable file gives an empty list."""
+def _tail(path: bytes, *, end: int, limit: int) -> list[bytes]:
+    """Return the lines that begin in the last `limit` bytes before `end`. An unreadable file gives an empty list."""
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
         return []
     try:
-        start = max(0, posix.fstat(file).st_size - limit)
+        start = max(0, end - limit)
         posix.lseek(file, start, 0)
-        return posix.read(file, limit).split(b"\n")[1 if start else 0 :]
+        return posix.read(file, end - start).split(b"\n")[1 if start else 0 :]
     except OSError:
         return []
     finally:
@@ -739,7 +877,7 @@ def is_held_out(session: str, share: object, *, kind: str) -> bool:
 
 
 def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str, object]:
-    raw = _read_file(here.hooks + b"/" + name, limit=ANSWERS_BYTES_MAX)
+    raw = _read_own(here.hooks + b"/" + name, limit=ANSWERS_BYTES_MAX)
     made = _decode(raw) if raw else {}
     return made if made.get("version") == version else {}
 
@@ -747,8 +885,24 @@ def _read_answer(here: HookPaths, name: bytes, *, version: int = 1) -> dict[str,
 # -- Files -----------------------------------------------------------------------------------------------------
 
 
-def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
-    """Append a line to the file of a session in one write, or to a new file if an ingest has just removed that one."""
+def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> int:
+    """Append a line to the file of a session in one write, or to a new file if an ingest has just removed that one.
+
+    Return the offset of the line in the file. Raises _HookError if it cannot be written.
+    """
+    path = folder + b"/" + _file_name(session) + suffix
+    try:
+        return _append_line(folder, session, line, suffix)
+    except OSError as error:
+        from errno import EDQUOT, EFBIG, ENOSPC
+
+        is_full = error.errno in (EDQUOT, EFBIG, ENOSPC)
+        remedy = "free some space" if is_full else "choose another data folder with MICA_HOME"
+        shown = path.decode("utf-8", "replace")
+        raise _HookError(f"{shown} cannot be written: {error.strerror}; {remedy}") from error
+
+
+def _append_line(folder: bytes, session: str, line: bytes, suffix: bytes) -> int:
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
@@ -758,6 +912,7 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
     except FileNotFoundError:
         _make(folder)
         file = posix.open(path, flags, 0o600)
+    status = posix.fstat(file)
     try:
         flock(file, LOCK_SH | LOCK_NB)
         is_removed = posix.fstat(file).st_nlink == 0
@@ -767,8 +922,16 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
         posix.close(file)
         beside = b".%d-%d" % (posix.getpid(), time.time_ns()) + suffix
         file = posix.open(folder + b"/" + _file_name(session) + beside, flags, 0o600)
-    _write(file, line)
-    posix.close(file)
+        status = posix.fstat(file)
+    try:
+        if status.st_uid != posix.geteuid():
+            raise _Refused(_foreign(path, status.st_uid))
+        if status.st_mode & 0o077:
+            posix.fchmod(file, 0o600)
+        _write(file, line)
+        return max(0, posix.lseek(file, 0, 1) - len(line))
+    finally:
+        posix.close(file)
 
 
 def _file_name(session: str) -> bytes:
@@ -785,14 +948,16 @@ def _file_name(session: str) -> bytes:
     return b"s-" + hexlify(session.encode("utf-8", "replace")[:16]) + b"-%d" % crc32(session.encode("utf-8", "replace"))
 
 
-def _make(folder: bytes) -> None:
+def _make(folder: bytes, *, makes_parents: bool = True) -> None:
     try:
         posix.mkdir(folder, 0o700)
     except FileExistsError:
-        pass
+        _secure_folder(folder)  # another process may just have made it
     except FileNotFoundError:
+        if not makes_parents:
+            raise
         _make(folder.rpartition(b"/")[0])
-        posix.mkdir(folder, 0o700)
+        _make(folder, makes_parents=False)
 
 
 def _write(file: int, data: bytes) -> None:
@@ -814,6 +979,10 @@ def _read_file(path: bytes, *, limit: int = 2**16) -> bytes | None:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
         return None
+    return _read_open(file, limit)
+
+
+def _read_open(file: int, limit: int) -> bytes | None:
     try:
         content = posix.read(file, limit + 1)
     except OSError:
@@ -823,27 +992,160 @@ def _read_file(path: bytes, *, limit: int = 2**16) -> bytes | None:
     return None if len(content) > limit else content
 
 
+# -- Whose files these are ----------------------------------------------------------------------------------------
+
+
+def _secure_folders(here: HookPaths) -> None:
+    """Take the rights of others away from the folders of the spool. Raises _Refused if another user owns one."""
+    spaces = here.hooks.rpartition(b"/")[0]
+    for folder in (here.home, spaces, here.hooks, here.hooks + b"/" + SPOOL):
+        if not _secure_folder(folder):
+            return
+
+
+def _secure_folder(folder: bytes) -> bool:
+    """Make a folder private, and return False if it is missing. Raises _Refused if it belongs to another user."""
+    try:
+        status = posix.lstat(folder)
+        if status.st_mode & 0o170000 == 0o120000 and status.st_uid in (0, posix.geteuid()):
+            status = posix.stat(folder)  # a link that the user made
+    except OSError:  # missing, or opening a file in it reports why
+        return False
+    if status.st_uid != posix.geteuid():
+        raise _Refused(_foreign(folder, status.st_uid))
+    if status.st_mode & 0o077 and status.st_mode & 0o170000 == 0o040000:
+        try:
+            posix.chmod(folder, 0o700)
+        except OSError:  # a file system without rights; what is executed is checked separately
+            return True
+    return True
+
+
+def _open_own(path: bytes) -> int:
+    """Open a file that hooks execute or print. Raises _Refused if others own it or can write to it, and OSError."""
+    try:
+        file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        from errno import ELOOP
+
+        if error.errno == ELOOP:
+            shown = path.decode("utf-8", "replace")
+            raise _Refused(f"{shown} is a symbolic link and is not used; remove it and run `mica ingest`") from error
+        raise
+    try:
+        _check_own(path, posix.fstat(file))
+    except _Refused:
+        posix.close(file)
+        raise
+    return file
+
+
+def _read_own(path: bytes, *, limit: int = 2**16) -> bytes | None:
+    """Read a file as `_open_own` opens it. Returns None if it is missing, unreadable or longer than `limit` bytes."""
+    try:
+        file = _open_own(path)
+    except OSError:
+        return None
+    return _read_open(file, limit)
+
+
+def _check_tree(folder: bytes) -> None:
+    """Check a folder of code and everything in it, as `_open_own` checks a file."""
+    _check_own(folder, posix.lstat(folder))
+    for entry in posix.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            _check_tree(entry.path)
+        else:
+            _check_own(entry.path, entry.stat(follow_symlinks=False))
+
+
+def _check_own(path: bytes, status: posix.stat_result) -> None:
+    if status.st_uid not in (0, posix.geteuid()):
+        raise _Refused(_foreign(path, status.st_uid))
+    if status.st_mode & 0o022 and status.st_mode & 0o170000 != 0o120000:  # a link's rights mean nothing
+        shown = path.decode("utf-8", "replace")
+        raise _Refused(f"other users can write to {shown}, so it is not used; run `mica ingest`, which replaces it")
+
+
+def _foreign(path: bytes, owner: int) -> str:
+    shown = path.decode("utf-8", "replace")
+    return (
+        f"{shown} belongs to another user (id {owner}) and is not used; "
+        f"run `sudo chown -R {posix.geteuid()} {shown}` if it is yours, or choose another folder with MICA_HOME"
+    )
+
+
 # -- Failures and the ingest child -----------------------------------------------------------------------
 
 
-def _limit_time(here: HookPaths) -> None:
+def _limit_time(here: HookPaths, limit_s: float) -> None:
+    """End the program after `limit_s`, or when the client ends it; a child process then completes the recording."""
     import _signal  # type: ignore[import-not-found]  # not in typeshed
 
-    def end(_number: int, _frame: object) -> None:
-        late = _HookError(f"not finished within {TIME_LIMIT_S} s")
-        _record(here, _PayloadTooLong(here) if here.is_cut and here.is_recorded else late)
+    def end(number: int, _frame: object) -> None:
+        is_late = number == _signal.SIGALRM
+        late = f"not finished within {limit_s} s" if is_late else "ended by its client"
+        if here.is_recorded:
+            _record(here, _PayloadTooLong(here) if here.is_cut else _HookError(late))
+            posix._exit(0)
+        _hand_over(here, f"{late}, so nothing is answered; the event is recorded in the background", waits=is_late)
+
+    for number in (_signal.SIGALRM, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
+        _signal.signal(number, end)
+    _signal.setitimer(_signal.ITIMER_REAL, limit_s)
+
+
+def _hand_over(here: HookPaths, reason: str, *, waits: bool) -> None:
+    """Return in a child process, which completes the recording and which the client cannot end.
+
+    This process ends; if it `waits`, it first waits for the child, but not longer than WAIT_LIMIT_S. If there can be no
+    child, the function returns in this process.
+    """
+    import _signal
+
+    def end(*_: object) -> None:
         posix._exit(0)
 
-    _signal.signal(_signal.SIGALRM, end)
-    _signal.setitimer(_signal.ITIMER_REAL, TIME_LIMIT_S)
+    def give_up(*_: object) -> None:
+        raise _HookError(f"not recorded within {CHILD_LIMIT_S} s")
+
+    try:
+        child = posix.fork()
+    except OSError:
+        return
+    for number in (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
+        _signal.signal(number, end if child else _signal.SIG_IGN)
+    _signal.signal(_signal.SIGALRM, end if child else give_up)
+    if child:
+        _signal.setitimer(_signal.ITIMER_REAL, WAIT_LIMIT_S)
+        _record(here, _HookError(reason))
+        if waits:
+            posix.waitpid(child, 0)
+        posix._exit(0)
+    here.is_child = True
+    _signal.setitimer(_signal.ITIMER_REAL, CHILD_LIMIT_S)
+    posix.setsid()
+    nothing = posix.open(b"/dev/null", posix.O_RDWR)
+    for stream in (1, 2):  # the client waits until they are closed
+        posix.dup2(nothing, stream)
 
 
-def _record(here: HookPaths, error: BaseException) -> None:
+def _record(here: HookPaths, error: BaseException, *, loss: str | None = None) -> None:
+    """Write the reason of a failure to a file, and to standard error too if a file was refused or there is a `loss`.
+
+    `loss` is the beginning of a sentence that the reason completes.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = "" if isinstance(error, _HookError) or trace is None else f" (line {trace.tb_lineno})"
     reason = f"{error}" if isinstance(error, _HookError) else f"{type(error).__name__}: {error}"
+    if loss is not None or isinstance(error, _Refused):
+        _say((loss or "") + reason)
+    if not here.home and not _is_disabled(posix.environ):  # time was up before anything was read
+        here.home = _load_settings(posix.environ)[0]
     line = {"at": time.time_ns() // 1_000, "client": here.client, "event": here.event, "reason": reason[:300] + place}
     for folder in filter(None, (here.hooks, here.home)):
         try:
@@ -858,6 +1160,13 @@ def _record(here: HookPaths, error: BaseException) -> None:
             continue
 
 
+def _say(reason: str) -> None:
+    try:
+        _write(2, f"mica: {reason}\n".encode("utf-8", "replace"))
+    except OSError:  # the client reads no errors
+        return
+
+
 def _start_child(here: HookPaths) -> None:
     """Start an ingest, which stores the spooled events, in the background with low priority and a time limit.
 
@@ -867,7 +1176,7 @@ def _start_child(here: HookPaths) -> None:
     """
     if not (here.event in STARTS or here.event in ENDS):
         return
-    words = (_read_file(here.home + b"/" + COMMAND) or b"").split(b"\n")
+    words = (_read_own(here.home + b"/" + COMMAND) or b"").split(b"\n")
     if len(words) < 2 or not words[0].startswith(b"/"):
         return
     from fcntl import LOCK_EX, LOCK_NB, flock

@@ -19,7 +19,7 @@ from mica.clients.opencode import transcript as opencode
 from mica.clients.records import ImportTally
 from mica.clients.registry import reader_named
 from mica.clients.spool import SessionState, SpoolLine
-from mica.hook import session_of
+from mica.hook import ANSWERED, session_of
 from mica.model.event import BRIEFED, Event
 from mica.model.walk import Offer, walks_of
 
@@ -344,6 +344,21 @@ def test_the_files_offered_for_a_prompt_belong_to_its_walk(held_out: bool) -> No
     (walk,) = walks_of(HookReader().read(msgspec.structs.replace(asked, offered=offered), tally=ImportTally()))
 
     assert walk.offer == Offer(paths=("a.py",), tokens=11, held_out=held_out)
+
+
+@pytest.mark.parametrize("names", [{"prompt_id": "p1"}, {}], ids=["a named prompt", "a prompt without a name"])
+def test_what_a_prompt_was_answered_belongs_to_that_prompt(names: dict[str, object]) -> None:
+    """keeps: A-18. Hooks record it in a line of its own, because they record the prompt before they answer it."""
+    offered: dict[str, object] = {"kind": "prompt", "paths": ["a.py"], "characters": 44}
+    asked = tool("claude", "UserPromptSubmit", 1, prompt="go", **names)
+    answered = msgspec.structs.replace(tool("claude", ANSWERED, 2, **names), offered=offered)
+    reader, tally = HookReader(), ImportTally()
+
+    events = [event for line in (asked, answered) for event in reader.read(line, tally=tally)]
+
+    (walk,) = walks_of(events)
+    assert walk.offer == Offer(paths=("a.py",), tokens=11)
+    assert not tally.unknown
 
 
 def test_steps_of_a_turn_that_began_before_the_hooks_share_a_parent() -> None:

@@ -17,7 +17,7 @@ from mica.clients.records import ImportTally
 from mica.clients.registry import BY_HOOK
 from mica.clients.spool import SessionState, SpoolLine
 from mica.clients.tool_effects import ClientCall, digest
-from mica.hook import PASSED_OVER, PROMPTS, STARTS, session_of
+from mica.hook import ANSWERED, PASSED_OVER, PROMPTS, STARTS, session_of
 from mica.model.event import BRIEFED, Event
 from mica.model.walk import OFFER
 
@@ -63,11 +63,11 @@ class HookReader:
         """Return the events that a spooled line reports. A line of an unknown type is counted in `tally`."""
         client = BY_HOOK.get(line.client)
         event, payload = line.event, line.payload
-        if client is not None and client.unwrap is not None:
+        if client is not None and client.unwrap is not None and event != ANSWERED:
             event, payload = client.unwrap(event, payload)
         if event in _IGNORED:
             return []
-        if client is None or event not in _KNOWN:
+        if client is None or (event not in _KNOWN and event != ANSWERED):
             tally.count_unknown(f"{line.client}:{event}")
             return []
         builder = self._builder(client)
@@ -83,6 +83,8 @@ class HookReader:
             self._close(builder, client, payload)
         elif event in _ENDS:
             builder.end(_text(payload, "reason"))
+        elif event == ANSWERED and (turn := _turn_name(payload)) is not None:
+            builder.turn = builder.root(builder.key("prompt", turn))
         if line.offered:
             self._offer(builder, line, line.offered)
         return builder.made
