@@ -59,7 +59,9 @@ class Stage:
         self.off = folder / "off"
         (self.off / ".git").mkdir(parents=True)
         Spools(hooks_folder(space_of(self.off, home=self.home).file)).switch(on=False)
-        (self.home / hook.COMMAND.decode()).write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
+        command = self.home / hook.COMMAND.decode()
+        command.write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
+        command.chmod(0o600)
 
     def write(self, chance: random.Random) -> None:
         """Write the files and their repository."""
@@ -280,9 +282,9 @@ def main() -> None:
     show(f"{rounds} rounds in turn, CPU ms", ("", "p50", "p95", "p50 / bare", "p95 / bare"), rows)
     print(f"\n  an ingest in the background, which no agent waits for: {ingest:.0f} ms CPU")
 
-    rows = [(name, str(each.at_exit), str(each.recorded), f"{each.slowest_s:.1f}") for name, each in bursts.items()]
+    waits = [(name, str(each.at_exit), str(each.recorded), f"{each.slowest_s:.1f}") for name, each in bursts.items()]
     columns = ("a prompt of", "recorded at exit", "recorded", "slowest, s")
-    show(f"{AT_ONCE} prompts at once beside {BUSY} busy processes", columns, rows)
+    show(f"{AT_ONCE} prompts at once beside {BUSY} busy processes", columns, waits)
 
     def worst(kind: str, way: str, share: float) -> float:
         """Return the cost of the most expensive hook of a kind, as a multiple of the bare interpreter."""

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -73,8 +73,10 @@ class Agent:
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Agent:
-    return Agent(tmp_path)
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    before = os.umask(0o022)  # files of these tests are like those of an earlier mica
+    yield Agent(tmp_path)
+    os.umask(before)
 
 
 def silent(done: subprocess.CompletedProcess[bytes]) -> bool:

@@ -91,6 +91,7 @@ class HookPaths:
     is_recorded = False  # the event is in the spool, or is not to be recorded
     is_child = False  # the process that continues when time is up
     at = 0  # when the event was recorded, in microseconds
+    umask = 0o022  # of the client
     start = 0  # where its line begins in the spool file of the session
 
 
@@ -114,6 +115,7 @@ def main(words: list[str] | None = None) -> None:
     here = HookPaths()
     try:
         words = sys.argv[1:] if words is None else words
+        here.umask = posix.umask(0o077)
         _limit_time(here, END_LIMIT_S if words and words[-1] in SESSION_ENDS else TIME_LIMIT_S)
         try:
             answer = respond(words, posix.environ, _stdin(here), here)
@@ -200,7 +202,9 @@ def _spool(here: HookPaths, payload: dict[str, object], session: str, settings: 
 
     Text that a person typed is redacted before it is written; if that fails, it is left out.
     """
-    _secure_folders(here)
+    if not _secure_folders(here):
+        _make_spool(here.hooks + b"/" + SPOOL)
+        _secure_folders(here)  # a folder that another user has just made is refused
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
     stored = payload
     if keeps_prompts and here.event in TYPED:
@@ -890,16 +894,25 @@ def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".json
 
     Return the offset of the line in the file. Raises _HookError if it cannot be written.
     """
-    path = folder + b"/" + _file_name(session) + suffix
     try:
         return _append_line(folder, session, line, suffix)
     except OSError as error:
-        from errno import EDQUOT, EFBIG, ENOSPC
+        raise _unwritable(folder + b"/" + _file_name(session) + suffix, error) from error
 
-        is_full = error.errno in (EDQUOT, EFBIG, ENOSPC)
-        remedy = "free some space" if is_full else "choose another data folder with MICA_HOME"
-        shown = path.decode("utf-8", "replace")
-        raise _HookError(f"{shown} cannot be written: {error.strerror}; {remedy}") from error
+
+def _make_spool(folder: bytes) -> None:
+    try:
+        _make(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(path: bytes, error: OSError) -> _HookError:
+    from errno import EDQUOT, EFBIG, ENOSPC
+
+    is_full = error.errno in (EDQUOT, EFBIG, ENOSPC)
+    remedy = "free some space" if is_full else "choose another data folder with MICA_HOME"
+    return _HookError(f"{path.decode('utf-8', 'replace')} cannot be written: {error.strerror}; {remedy}")
 
 
 def _append_line(folder: bytes, session: str, line: bytes, suffix: bytes) -> int:
@@ -952,7 +965,7 @@ def _make(folder: bytes, *, makes_parents: bool = True) -> None:
     try:
         posix.mkdir(folder, 0o700)
     except FileExistsError:
-        _secure_folder(folder)  # another process may just have made it
+        pass  # another process has just made it
     except FileNotFoundError:
         if not makes_parents:
             raise
@@ -995,12 +1008,13 @@ def _read_open(file: int, limit: int) -> bytes | None:
 # -- Whose files these are ----------------------------------------------------------------------------------------
 
 
-def _secure_folders(here: HookPaths) -> None:
-    """Take the rights of others away from the folders of the spool. Raises _Refused if another user owns one."""
+def _secure_folders(here: HookPaths) -> bool:
+    """Take the rights of others away from the folders of the spool, and return False if one is missing.
+
+    Raises _Refused if another user owns one.
+    """
     spaces = here.hooks.rpartition(b"/")[0]
-    for folder in (here.home, spaces, here.hooks, here.hooks + b"/" + SPOOL):
-        if not _secure_folder(folder):
-            return
+    return all(map(_secure_folder, (here.home, spaces, here.hooks, here.hooks + b"/" + SPOOL)))
 
 
 def _secure_folder(folder: bytes) -> bool:
@@ -1147,6 +1161,10 @@ def _record(here: HookPaths, error: BaseException, *, loss: str | None = None) -
     if not here.home and not _is_disabled(posix.environ):  # time was up before anything was read
         here.home = _load_settings(posix.environ)[0]
     line = {"at": time.time_ns() // 1_000, "client": here.client, "event": here.event, "reason": reason[:300] + place}
+    try:
+        _secure_folders(here)
+    except _Refused:  # then nothing can be written there
+        return
     for folder in filter(None, (here.hooks, here.home)):
         try:
             path = folder + b"/" + FAILURES
@@ -1193,6 +1211,7 @@ def _start_child(here: HookPaths) -> None:
     import _signal
 
     posix.setsid()
+    posix.umask(here.umask)
     posix.nice(15)
     posix.write(lock, b".")
     posix.ftruncate(lock, 1)

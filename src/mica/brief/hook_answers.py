@@ -26,6 +26,8 @@ from mica.model.brief import Brief
 from mica.model.event import EventId
 from mica.navigation.engine import prompt
 from mica.navigation.navigator import Navigator
+from mica.private_files import ENGINE as FOLDER
+from mica.private_files import is_protected, make_private_folder, replace_private
 from mica.settings import Settings
 
 TOKENS_MAX = 2_000  # of a hook's output: Codex accepts 2,500
@@ -106,7 +108,6 @@ ENGINE = "navigation/engine"
 ENTRY = f"{prompt.answer.__module__}:{prompt.answer.__name__}"  # the function that hooks call
 OLD_ENTRY = "inject/prompting.py"  # imported by older hook launchers, which were installed before ENTRY existed
 FOLDERS = ("", "navigation", ENGINE, "inject")
-FOLDER = "engine"
 OLD_MAX = 3  # number of copies of other versions that are not deleted, because hooks may be using them
 
 
@@ -122,7 +123,8 @@ def write_engine(home: Path) -> Path:
     for name, source in sources.items():
         digest.update(name.encode() + b"\0" + source + b"\0")
     folder = home / FOLDER / digest.hexdigest()
-    if not folder.is_dir():
+    if not is_protected(folder):  # missing, or hooks refuse it
+        shutil.rmtree(folder, ignore_errors=True)
         _write(folder, sources)
     return folder
 
@@ -137,15 +139,15 @@ _PACKAGE = Path(mica.events.__file__).parent.parent
 
 
 def _write(folder: Path, sources: dict[str, bytes]) -> None:
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder.parent)
     new = folder.with_name(f".{folder.name}.{id(sources):x}")
     shutil.rmtree(new, ignore_errors=True)
     for name in FOLDERS:
-        (new / "mica" / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(new / "mica" / name / "__pycache__")
         sources[f"{name}/__init__.py".lstrip("/")] = b""
     for name, source in sources.items():
         path = new / "mica" / name
-        path.write_bytes(source)
+        replace_private(path, source)
         py_compile.compile(
             str(path),
             cfile=None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import os
 import py_compile
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +25,7 @@ from mica import hook, redact
 from mica.clients import jsonc, toml_tables
 from mica.clients.installation import ConfigEntry, Installation, OwnedFile
 from mica.errors import InvalidInput
+from mica.private_files import make_folder, make_private_folder, replace_private
 
 RECORD = "installed.json"
 BACKUPS = "backups"
@@ -134,14 +134,14 @@ def apply(plan: InstallPlan, *, data: Path) -> None:
     record = plan.record
     for change in plan.changes:
         if change.before is not None and change.needs_backup:
-            _write(data / BACKUPS / backup_name(change.path, change.before), change.before, record=None)
+            _write(data / BACKUPS / backup_name(change.path, change.before), change.before, is_private=True)
     _record_new_folders(plan.changes, record)
-    _write(data / RECORD, msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=2), record=None)
+    _write(data / RECORD, msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=2), is_private=True)
     for change in plan.changes:
         if change.after is None:
             change.path.unlink(missing_ok=True)
         else:
-            _write(change.path, change.after, record=record)
+            _write(change.path, change.after, is_private=change.path.is_relative_to(data))
     if not any(parts.files or parts.entries for parts in record.clients.values()):
         (data / RECORD).unlink(missing_ok=True)
     for backup in plan.obsolete:
@@ -160,18 +160,17 @@ def write_launcher(folder: Path, *, python: str = sys.executable) -> Path:
     but a program at every start; this halves the time of a hook.
     """
     folder = folder.absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder / "__pycache__")
+    make_private_folder(folder)
     for name, source in HOOK_MODULES.items():
         module = folder / f"{name}.py"
-        new = module.with_suffix(".new")
-        shutil.copyfile(source, new)
-        new.rename(module)
+        replace_private(module, Path(source).read_bytes())
         if python == sys.executable:  # another interpreter compiles it at its first start
             mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
             py_compile.compile(str(module), doraise=True, invalidation_mode=mode)
     launcher = folder / "mica-hook"
-    launcher.write_text(LAUNCHER.format(python=python, folder=str(folder)), encoding="utf-8")
-    launcher.chmod(0o755)
+    replace_private(launcher, LAUNCHER.format(python=python, folder=str(folder)).encode())
+    launcher.chmod(0o700)
     return launcher
 
 
@@ -451,12 +450,12 @@ def _record_new_folders(changes: Iterable[FileChange], record: InstallRecord) ->
     record.folders = sorted(known)
 
 
-def _write(path: Path, content: bytes, *, record: InstallRecord | None) -> None:
+def _write(path: Path, content: bytes, *, is_private: bool) -> None:
     """Write a file atomically. An existing file keeps its permissions. For a symbolic link, its target is written."""
     try:
         path = path.resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600 if record is None else 0o644
+        make_folder(path.parent)
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600 if is_private else 0o644
         number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(number, "wb") as file:

@@ -18,10 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from mica import hook
+from mica.private_files import is_protected, make_private_folder, open_private, replace_private
+
+T = TypeVar("T")
 
 LOCK = "ingest.lock"
 CURSOR = ".cursor"
@@ -167,8 +171,8 @@ class Spools:
         Yields True if the lock was obtained, and False if another process has it or the lock file cannot be opened.
         """
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = (self.folder / LOCK).open("ab")
+            make_private_folder(self.folder)
+            lock = os.fdopen(open_private(self.folder / LOCK, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
         except OSError:
             yield False
             return
@@ -208,12 +212,7 @@ class Spools:
     def save_cursor(self, session: str, cursor: Cursor, file: Path, end: int) -> None:
         """Atomically record that everything in `file` up to the byte offset `end` is stored as events."""
         cursor.files[file.name] = (_fingerprint(file), end)
-        path = self._spool / f"{session}{CURSOR}"
-        new = path.with_suffix(".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(msgspec.json.encode(cursor))
-        new.rename(path)
+        replace_private(self._spool / f"{session}{CURSOR}", msgspec.json.encode(cursor))
 
     def remove_finished(self, session: str, cursor: Cursor, *, is_over: bool) -> None:
         """Remove those spool files of a session that were read completely.
@@ -255,7 +254,7 @@ class Spools:
 
     def switch(self, *, on: bool | None = None, prompts: bool | None = None) -> None:
         """Switch recording of the space (`on`) or of its prompts (`prompts`) on or off. None leaves it unchanged."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         for name, wanted in ((hook.OFF, on), (hook.NO_PROMPTS, prompts)):
             if wanted is True:
                 (self.folder / name.decode()).unlink(missing_ok=True)
@@ -268,27 +267,15 @@ class Spools:
         if answer is None:
             path.unlink(missing_ok=True)
             return
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}.new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-            opened.write(msgspec.json.encode(answer))
-        new.rename(path)
+        replace_private(path, msgspec.json.encode(answer))
 
     def session_answer(self) -> SessionAnswer | None:
-        """Return what hooks print at the start of a session; None if they print nothing."""
-        try:
-            raw = (self.folder / hook.SESSION_ANSWER.decode()).read_bytes()
-            return msgspec.json.decode(raw, type=SessionAnswer)
-        except (OSError, ValueError):
-            return None
+        """Return what hooks print at the start of a session; None if they print nothing, or refuse to."""
+        return _read_answer(self.folder / hook.SESSION_ANSWER.decode(), SessionAnswer)
 
     def prompt_answer(self) -> PromptAnswer | None:
-        """Return what hooks use to answer prompts; None if they do not answer."""
-        try:
-            raw = (self.folder / hook.PROMPT_ANSWER.decode()).read_bytes()
-            return msgspec.json.decode(raw, type=PromptAnswer)
-        except (OSError, ValueError):
-            return None
+        """Return what hooks use to answer prompts; None if they do not answer, or refuse to."""
+        return _read_answer(self.folder / hook.PROMPT_ANSWER.decode(), PromptAnswer)
 
     @property
     def past(self) -> Path:
@@ -314,19 +301,25 @@ def command_file(home: Path) -> Path:
 def is_registered(home: Path) -> bool:
     """Return True if hooks start an ingest with this installation of mica, rather than with another one."""
     path = command_file(home)
-    return path.exists() and path.read_text(encoding="utf-8") == _ingest_command()
+    return path.exists() and is_protected(path) and path.read_text(encoding="utf-8") == _ingest_command()
 
 
 def register_command(home: Path) -> None:
     """Write the command that lets hooks start an ingest with this installation of mica. Errors are ignored."""
     with suppress(OSError):
         if not is_registered(home):
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            command_file(home).write_text(_ingest_command(), encoding="utf-8")
+            replace_private(command_file(home), _ingest_command().encode())
 
 
 def _ingest_command() -> str:
     return f"{sys.executable}\n-P\n-m\nmica\ningest\n"  # a word on each line
+
+
+def _read_answer(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind) if is_protected(path) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _portion(raw: list[bytes], place: int) -> Portion | None:

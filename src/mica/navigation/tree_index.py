@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from mica.errors import StoreUnavailable
 from mica.navigation.engine.file_blocks import find_definitions, read_text
 from mica.navigation.engine.inverted_index import count_terms
 from mica.navigation.engine.lookup_file import LookupFile, build_file, pack
 from mica.navigation.engine.tree import FileTree, IndexedFile
 from mica.navigation.repository import Listing, list_files
+from mica.private_files import replace_private
 from mica.words import terms
 
 VERSION = 2  # of the saved entries
@@ -87,15 +88,8 @@ class TreeIndex:
 
 def replace_file(file: Path, content: bytes) -> None:
     """Replace a file atomically. If it cannot be written, for example on a full disk, nothing happens."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft.write_bytes(content)
-        draft.chmod(0o600)
-        draft.replace(file)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
+    with suppress(OSError, StoreUnavailable):
+        replace_private(file, content)
 
 
 def index_file(home: Path, *, space: str, root: Path) -> Path:

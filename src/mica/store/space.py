@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from mica.model.event import Event, new_writer
+from mica.model.event import Event
 from mica.model.walk import latest_directory
+from mica.private_files import replace_private
 
 SUFFIX = ".db"
 DIRECTORY = "-directory"  # the end of the name of the file beside a space that records the space's directory
@@ -90,7 +91,7 @@ def remember_directory(file: Path, directory: Path) -> None:
     if record.exists() or (space := space_of(directory, home=file.parent.parent)).file != file:
         return
     with suppress(OSError):
-        _replace(record, os.fsencode(space.root))
+        replace_private(record, os.fsencode(space.root))
 
 
 def recall_directory(file: Path) -> str | None:
@@ -103,13 +104,6 @@ def recall_directory(file: Path) -> str | None:
 
 def _directory_file(file: Path) -> Path:
     return file.with_name(file.name + DIRECTORY)
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    draft = file.with_name(f"{file.name}.{new_writer()}")
-    draft.write_bytes(content)
-    draft.replace(file)
 
 
 def is_address(target: Path | str) -> bool:
@@ -171,8 +165,7 @@ def remember_space(home: Path, address: object, space: str) -> None:
         return
     file = _address_file(home, address)
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file, msgspec.json.encode(KnownSpace(address=str(address), space=space)))
+        replace_private(file, msgspec.json.encode(KnownSpace(address=str(address), space=space)))
 
 
 def _address_file(home: Path, address: object) -> Path:

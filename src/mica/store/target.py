@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mica.errors import InvalidInput, UnknownSpace
 from mica.model.event import check_unicode
+from mica.private_files import make_private_folder, secure_home
 from mica.settings import Settings
 from mica.store.protocol import Store
 from mica.store.space import is_address, remember_directory, space_of, without_password
@@ -37,6 +38,7 @@ async def open_store(
         from mica.store.reference.store import EphemeralStore
 
         return EphemeralStore()
+    secure_home(settings.home)
     if str(target).startswith(("postgresql://", "postgres://")):
         from mica.store.postgres.store import PostgresStore  # needs an optional dependency
 
@@ -54,6 +56,9 @@ async def open_store(
     file = _file(target, settings)
     if must_exist and not file.exists() and not is_waiting(file):
         raise UnknownSpace(str(target or file))
+    if file.is_relative_to(settings.home):
+        with suppress(OSError):  # reported by the code that opens the file
+            make_private_folder(file.parent)  # a folder outside of mica's own is the user's affair
     store = await SqliteStore.open(file)
     with suppress(OSError):  # the current directory was removed
         remember_directory(file, Path.cwd())

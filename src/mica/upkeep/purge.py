@@ -51,6 +51,7 @@ from mica.model.teaching import PROMOTED
 from mica.navigation.api import Trails
 from mica.navigation.trails.publication import add_published_files
 from mica.navigation.trails.records import find_naming_events
+from mica.private_files import make_folder
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
@@ -330,7 +331,7 @@ class Purger:
         """Write the events `ids` into a new file in `folder` before they are purged; record the file as an event."""
         path = folder / f"{self._store.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
         try:
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(make_folder, path.parent)
         except OSError as error:
             raise InvalidInput(
                 f"cannot create the archive {path.parent}: {error.strerror}; nothing was purged"

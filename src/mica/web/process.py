@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mica.errors import InvalidInput, MicaError
+from mica.private_files import make_folder, open_private
 from mica.store.remote.servers import running_servers
 from mica.store.space import is_address
 from mica.web.memory_pool import MemoryPool
@@ -72,7 +73,7 @@ def only_server(target: Path | str, *, address: str) -> Iterator[None]:
         yield
         return
     path = Path(target).with_suffix(".serving")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with _locked(path, target) as lock:
         lock.truncate(0)
         lock.write(address)
@@ -86,7 +87,7 @@ def only_server(target: Path | str, *, address: str) -> Iterator[None]:
 def _locked(path: Path, target: Path | str) -> TextIO:
     """Create or open the lock file and lock it. Raises InvalidInput, with the server's address, if it is locked."""
     while True:
-        lock = path.open("a+", encoding="utf-8")
+        lock = os.fdopen(open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+", encoding="utf-8")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError):

@@ -20,6 +20,7 @@ import msgspec
 from mica.disk import sync
 from mica.errors import InvalidInput
 from mica.model.event import Clock, utc_now
+from mica.private_files import make_private_folder, open_private
 
 FILE = "tokens.json"
 PREFIX = "mica_"
@@ -129,14 +130,15 @@ class TokenFile:
     @contextmanager
     def _edit(self) -> Iterator[list[AccessToken]]:
         """Lock the file and yield its tokens, to be changed in place. If the block succeeds, they are written."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        make_private_folder(self._file.parent)
+        lock = open_private(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             tokens = list(self._load())
             yield tokens
             fresh = self._file.with_suffix(".new")
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            fresh.unlink(missing_ok=True)
+            descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(msgspec.json.format(msgspec.json.encode(tokens), indent=2))
                 stream.flush()

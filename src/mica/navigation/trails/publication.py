@@ -18,6 +18,7 @@ from mica.model.event import MARK, Event
 from mica.model.trail import CREATED, CRYSTALLIZED, Trail
 from mica.navigation.repository import git
 from mica.navigation.trails.commands import AGENTS_SKILLS, COMMANDS, SKILL, Destination, refresh, remove_all
+from mica.private_files import replace_private
 from mica.store.purges import Purged
 
 CLAUDE = "claude-code"
@@ -95,10 +96,8 @@ def _installed(home: Path) -> tuple[Destination, ...]:
 
 
 def _write(home: Path, destinations: tuple[Destination, ...]) -> None:
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = (home / INSTALLED).with_suffix(".new")
-    new.write_bytes(msgspec.json.encode(InstalledDestinations(destinations=destinations), enc_hook=str))
-    new.replace(home / INSTALLED)
+    content = msgspec.json.encode(InstalledDestinations(destinations=destinations), enc_hook=str)
+    replace_private(home / INSTALLED, content)
 
 
 def _exclude(root: Path, lines: Sequence[str]) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from mica.private_files import make_private_folder, open_private
+
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     """The address of a running server and a token for it, for other commands of the same user."""
@@ -34,10 +36,10 @@ def running_servers(home: Path) -> list[RunningServer]:
 def announce(note: RunningServer, *, home: Path) -> Iterator[None]:
     """Publish this server to other commands of the same user, in a file that exists during the `with` block."""
     folder = home / "servers"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(folder)
     file = folder / f"{note.address.rpartition(':')[2]}.json"
     file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+    with os.fdopen(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
         stream.write(msgspec.json.encode(note))
     try:
         yield

@@ -15,6 +15,7 @@ import msgspec
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model.event import microseconds, new_writer, utc_now
+from mica.private_files import FILE_MODE
 from mica.store.migrations import EngineSchema, load_schema
 
 Key = tuple[int, int]  # an id: the number of its writer, and its sequence
@@ -22,7 +23,6 @@ Row = tuple[Any, ...]  # tables are STRICT, so a column has its declared type
 
 COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
     parent_sequence, depth, origin, error, data, payload"""  # of the events table; rows have this order
-MODE = 0o600  # of a new file, because its content is private. SQLite gives the write-ahead log the same mode
 OPEN_RETRY_S = 0.005
 CHECKPOINT_PAGES = 4_000  # 16 MB of write-ahead log, so that pages that change often are copied less often
 CACHE_KIB = 16_384  # page cache; with SQLite's default of 2 MB a search in a large space reads pages repeatedly
@@ -44,7 +44,9 @@ def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
             f"cannot create the folder {path.parent}: {error.strerror}; choose another with --store or MICA_HOME"
         ) from error
     with suppress(OSError):  # it exists, or SQLite reports why it cannot be created
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
+        os.close(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        )  # and SQLite gives its log the same
     exists = path.exists() and path.stat().st_size > 0
     until = time.monotonic() + busy_ms / 1_000
     try:
