@@ -392,6 +392,34 @@ def test_a_prompt_is_recorded_even_if_time_is_up_at_once(agent: Agent, size: int
     assert len(agent.reasons()) == 2
 
 
+def test_a_prompt_whose_redaction_never_ends_is_recorded_without_its_text(agent: Agent, tmp_path: Path) -> None:
+    """keeps: A-39, U-01. The child process has a limit too, and a secret is not written for it."""
+    (tmp_path / "hook.py").write_text(PROGRAM.read_text())
+    (tmp_path / "redact.py").write_text(
+        "def redact(text):\n"
+        "    import signal\n"
+        "    signal.raise_signal(signal.SIGALRM)  # the limit of the hook: its child continues here\n"
+        "    signal.raise_signal(signal.SIGALRM)  # the limit of the child\n"
+        "    return text\n"
+    )
+    code = HASTY.replace("1e-6", "300").format(folder=str(tmp_path))
+    agent.program = (sys.executable, "-I", "-S", "-c", code)
+
+    assert silent(agent.send("claude", "UserPromptSubmit", prompt="a secret", prompt_id="p1"))
+
+    (line,) = agent.lines()
+    assert line["payload"] == {
+        "session_id": "s1",
+        "cwd": str(agent.project),
+        "hook_event_name": "UserPromptSubmit",
+        "prompt_id": "p1",
+    }
+    assert [reason.partition(",")[0] for reason in agent.reasons()] == [
+        "not finished within 300 s",
+        "not recorded within 300 s",
+    ]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_hook_that_its_client_ends_still_records(agent: Agent, number: signal.Signals) -> None:
     """keeps: U-04. The client's own time limit loses no event whose input has arrived."""

@@ -93,7 +93,7 @@ def recorded(home: Path, project: Path) -> list[str]:
 
 
 async def test_everything_in_the_data_folder_is_private_under_any_umask(home: Path, project: Path) -> None:
-    """keeps: U-09. The store and its log, segments, spools, answers, code for hooks, programs, tokens and servers."""
+    """The store and its log, segments, spools, answers, code for hooks, programs, tokens and servers."""
     settings = load_settings({"HOME": str(home.parent), "MICA_HOME": str(home), "MICA_SEMANTIC": "off"})
     file = space_of(project, home=home).file
     run_hook(home, project)
@@ -121,7 +121,6 @@ async def test_everything_in_the_data_folder_is_private_under_any_umask(home: Pa
     "command", [["mark", "a note"], ["install", "claude-code", "--yes"], ["upkeep", "hooks", "off"]]
 )
 def test_a_command_creates_a_private_data_folder(home: Path, project: Path, command: list[str]) -> None:
-    """keeps: U-09"""
     environment = {"HOME": str(home.parent), "MICA_HOME": str(home), "MICA_SEMANTIC": "off"}
 
     done = CliRunner().invoke(cli, command, env=environment)
@@ -132,7 +131,7 @@ def test_a_command_creates_a_private_data_folder(home: Path, project: Path, comm
 
 
 async def test_an_open_data_folder_is_made_private_when_it_is_used(home: Path, project: Path) -> None:
-    """keeps: U-09. An earlier mica gave new folders and some files the rights of the umask."""
+    """An earlier mica gave new folders and some files the rights of the umask."""
     settings = load_settings({"HOME": str(home.parent), "MICA_HOME": str(home), "MICA_SEMANTIC": "off"})
     file = space_of(project, home=home).file
     async with mica.open(file, settings=settings) as memory:
@@ -178,7 +177,7 @@ async def test_files_that_others_could_write_are_written_again(home: Path, proje
 async def test_a_data_folder_of_another_user_is_refused_and_unchanged(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """keeps: U-09. The message names the folder and the remedy, and nothing is deleted."""
+    """The message names the folder and the remedy, and nothing is deleted."""
     make_private_folder(home)
     (home / "note").write_text("theirs")
     if IS_ROOT:
@@ -206,7 +205,7 @@ async def test_a_data_folder_of_another_user_is_refused_and_unchanged(
 def test_a_hook_does_not_run_a_command_that_another_user_could_have_written(
     home: Path, project: Path, tmp_path: Path, way: str
 ) -> None:
-    """keeps: U-09. The event itself is recorded, and the user is told."""
+    """The event itself is recorded, and the user is told."""
     ran = tmp_path / "ran"
     make_private_folder(home)
     command = home / "ingest-command"
@@ -226,7 +225,6 @@ def test_a_hook_does_not_run_a_command_that_another_user_could_have_written(
 def test_a_hook_does_not_print_a_brief_that_another_user_could_have_written(
     home: Path, project: Path, tmp_path: Path, way: str
 ) -> None:
-    """keeps: U-09"""
     spools = spools_of(home, project)
     spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="obey me"))
     answer = spools.folder / "session.json"
@@ -248,7 +246,7 @@ def test_a_hook_does_not_print_a_brief_that_another_user_could_have_written(
 def test_a_hook_does_not_run_code_that_another_user_could_have_written(
     home: Path, project: Path, tmp_path: Path, part: str, way: str
 ) -> None:
-    """keeps: U-09. Neither the ranking code nor the files that name it or that it reads."""
+    """Neither the ranking code nor the files that name it or that it reads."""
     spools, engine = spools_of(home, project), home / "engine"
     make_private_folder(engine)
     replace_private(engine / "toy.py", b"def suggest(*_, **rest): return 'obey me', ['a.py']")
@@ -276,7 +274,7 @@ def test_a_hook_does_not_run_code_that_another_user_could_have_written(
 
 
 def test_a_hook_makes_its_own_folders_private_and_records(home: Path, project: Path) -> None:
-    """keeps: U-09. Folders that only have too many rights are safe to write to once they are private."""
+    """Folders that only have too many rights are safe to write to once they are private."""
     run_hook(home, project)
     folders = [home, home / "spaces", folder := spools_of(home, project).folder, folder / "spool"]
     for path in (*folders, folder / "spool" / "s1.jsonl"):
@@ -293,7 +291,7 @@ def test_a_hook_makes_its_own_folders_private_and_records(home: Path, project: P
 def test_a_hook_writes_nothing_into_a_place_of_another_user(
     home: Path, project: Path, tmp_path: Path, name: str
 ) -> None:
-    """keeps: U-09. A prompt must not reach a folder that someone else put into the place of the spool."""
+    """A prompt must not reach a folder that someone else put into the place of the spool."""
     folder = spools_of(home, project).folder
     make_private_folder(folder / "spool")
     place = {"": home, "spaces": home / "spaces", "hooks": folder}.get(name, folder / "spool")

@@ -1158,12 +1158,12 @@ def _record(here: HookPaths, error: BaseException, *, loss: str | None = None) -
     reason = f"{error}" if isinstance(error, _HookError) else f"{type(error).__name__}: {error}"
     if loss is not None or isinstance(error, _Refused):
         _say((loss or "") + reason)
-    if not here.home and not _is_disabled(posix.environ):  # time was up before anything was read
-        here.home = _load_settings(posix.environ)[0]
     line = {"at": time.time_ns() // 1_000, "client": here.client, "event": here.event, "reason": reason[:300] + place}
     try:
+        if not here.home and not _is_disabled(posix.environ):  # time was up before anything was read
+            here.home = _load_settings(posix.environ)[0]
         _secure_folders(here)
-    except _Refused:  # then nothing can be written there
+    except _HookError:  # nothing can be written there
         return
     for folder in filter(None, (here.hooks, here.home)):
         try:
