@@ -20,7 +20,7 @@ from mica.disk import has_reserved_space, sync_folder
 from mica.errors import StoreUnavailable
 from mica.events.segment import DAMAGED, SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, Stretch, load_segment
 from mica.model.event import REFUSED, EventId
-from mica.private_files import make_private_folder, open_private
+from mica.private_files import make_folder, open_private
 
 LOCK = "lock"
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process or machine has no free files or memory now
@@ -45,7 +45,7 @@ class WriterFolder:
         try:
             if not path.exists():
                 changed = _folders_to_change(path)
-                make_private_folder(path.parent)
+                make_folder(path.parent)
                 unnamed.mkdir(mode=0o700, exist_ok=True)  # it may be there from an interrupted attempt
                 lock = os.fdopen(open_private(unnamed / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab")
                 try:
