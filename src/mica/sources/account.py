@@ -1,8 +1,8 @@
 """Renders the merged answers of several sources about a concept as text for an agent.
 
 The text is compact, and tags around it mark it as data. After the statements it lists conflicts, old replies and
-missing sources, with one line each. It never exceeds its token budget, and is empty if there are no statements and no
-source failed.
+missing sources, with one line each. The text never exceeds its token budget. It is empty if there are no statements and
+no source failed.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from mica.sources.cohere import CohereCounts, Coherent, Conflict, Stated
 from mica.sources.protocol import PHI_INV, Concept
 from mica.tokens import ESTIMATOR, estimate
 
-LINE_TOKENS = 50  # for the line of a statement; a person finds a longer text by its locator
+LINE_TOKENS = 50  # of the line of a statement; a longer text is cut, and its locator says where the whole text is
 SHORT_CHARACTERS = 400  # a longer text never fits into LINE_TOKENS, so its tokens are not counted first
-KEY_TOKENS = 15  # of LINE_TOKENS, for the key
-NAMED_MAX = 3  # sources that are listed in a line; `mica why` lists all
-NAME_CHARACTERS_MAX = 20
-CONFLICTS_MAX = 3  # conflicts with a line each; further ones are only counted
+KEY_TOKENS = 15  # the part of LINE_TOKENS that the key may take
+NAMED_MAX = 3  # sources that are named in the line of a statement; `mica why` names all
+NAME_CHARACTERS_MAX = 20  # of each name in such a line; a longer name is cut
+CONFLICTS_MAX = 3  # conflicts that get a line each; the others are only counted
 REASON_CHARACTERS_MAX = 120  # of the reason for a missing source
 
 
 class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sources that answered in time state about a concept, merged, and the text about it for an agent."""
+    """The merged statements of the sources about a concept, and the text for an agent that was made from them."""
 
     concept: str
-    injection: str  # the text for an agent; empty when nothing is known and nothing failed
-    coherence: float | None  # how far the sources agree, from 0 to 1; None when nothing is known
-    fragments: tuple[Stated, ...]
+    injection: str  # the text for an agent; empty if there are no statements and no source failed
+    coherence: float | None  # how far the sources agree, from 0 to 1; None if there are no statements
+    fragments: tuple[Stated, ...]  # the statements that the text contains
     conflicts: tuple[Conflict, ...] = ()
     missing: dict[str, str] = {}  # sources that could not answer, and why
     degraded: tuple[Degraded, ...] = ()  # sources that failed, and whose earlier reply is used instead
     latency_ms: float = 0.0
     tokens: int = 0  # of the injection, by the estimator of `mica.tokens`
     budget_tokens: int = 0
-    left_out: int = 0  # statements that did not fit
-    asked: tuple[str, ...] = ()
-    cached: tuple[str, ...] = ()
+    left_out: int = 0  # number of statements that did not fit into the text
+    asked: tuple[str, ...] = ()  # the sources that should answer, with or without an answer
+    cached: tuple[str, ...] = ()  # the sources whose cached reply was used instead of a call
     counts: CohereCounts = CohereCounts()
-    receipt: EventId | None = None  # the event that records this
+    receipt: EventId | None = None  # the id of the event that records this account; None if it is not recorded
 
     @property
     def is_degraded(self) -> bool:
@@ -52,7 +52,7 @@ class GatheredAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_account(concept: Concept, collected: Collected, account: Coherent, *, budget_tokens: int) -> GatheredAccount:
-    """Return the answer to a question about a concept, with a text of at most 1/φ (about 62 %) of `budget_tokens`.
+    """Return the account of a concept. Its text has at most 1/φ (about 62 %) as many tokens as `budget_tokens`.
 
     `collected` has the answers of the sources, and `account` has the statements and conflicts merged from them.
     """
@@ -83,7 +83,10 @@ def make_account(concept: Concept, collected: Collected, account: Coherent, *, b
 
 
 def receipt(answer: GatheredAccount) -> dict[str, object]:
-    """Return the data of the event that records an answer: what was shown, what was missing, the time and tokens."""
+    """Return the data of the event that records an account.
+
+    The data has the statements and conflicts that were shown, the missing sources, the latency, and the token counts.
+    """
     return {
         "concept": answer.concept,
         "coherence": answer.coherence,
@@ -132,7 +135,10 @@ def receipt(answer: GatheredAccount) -> dict[str, object]:
 
 
 def line(stated: Stated) -> str:
-    """Return one line for a statement: its sources, key, text and confidence."""
+    """Return one line for a statement: its sources, key, text and confidence.
+
+    The key is left out if the text contains it. A long text is cut so that the line has at most LINE_TOKENS tokens.
+    """
     named = list(dict.fromkeys(origin.source for origin in stated.origins))
     more = f" +{len(named) - NAMED_MAX}" if len(named) > NAMED_MAX else ""
     before = f"- [{', '.join(name[:NAME_CHARACTERS_MAX] for name in named[:NAMED_MAX])}{more}] "
@@ -148,7 +154,7 @@ def line(stated: Stated) -> str:
 
 
 def conflict_line(conflict: Conflict) -> str:
-    """Return one line for a statement that lost a conflict: its text, and the source that won."""
+    """Return one line for a statement that lost a conflict: its source and text, the source that won, and why."""
     text = shortened(one_line(conflict.text), LINE_TOKENS // 2)
     about = shortened(one_line(conflict.key), KEY_TOKENS)
     return f"- conflict on {about}: [{conflict.source}] says {text} (loses to [{conflict.against}]: {conflict.reason})"
@@ -166,7 +172,8 @@ def stale_line(degraded: Degraded) -> str:
 def age(seconds: float) -> str:
     """Return a duration as a short text, such as "3 d", "5 h", "12 min" or "40 s".
 
-    A larger unit is used from two of it on: 119 minutes are "119 min", and 120 minutes are "2 h".
+    The unit is the largest one that the duration contains at least twice: 119 minutes are "119 min", and 120 minutes
+    are "2 h".
     """
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
@@ -180,7 +187,11 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Return a text cut at a word so that it has at most `tokens` tokens. `…` marks the cut."""
+    """Return a text unchanged if it has at most `tokens` tokens. Otherwise return its beginning, which ends with `…`.
+
+    The beginning is as long as `tokens` allows and ends with a whole word. If the first word alone is too long, the
+    word itself is cut.
+    """
     if (text.isascii() and len(text) * 3 < tokens * 2) or bound_tokens(
         text
     ) <= tokens:  # no token is less than a character
@@ -197,7 +208,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def _cut(text: str, tokens: int) -> str:
-    """Return the beginning of a single long word, with at most `tokens` tokens. `…` marks the cut."""
+    """Return the beginning of a single long word, followed by `…`. Together they have at most `tokens` tokens."""
     size = max(0, tokens)
     while size and bound_tokens(text[:size] + "…") > tokens:
         size //= 2
@@ -218,9 +229,10 @@ def _header(shown: Sequence[Stated], account: Coherent) -> str:
 
 
 def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
-    """Return the statements that fit into `ceiling` tokens, in their original order.
+    """Return the statements to show, so that the text without its notes has at most `ceiling` tokens in total.
 
-    If not all of them fit, the most confident ones are chosen.
+    The most confident statements are chosen first; one that no longer fits is skipped. The result has the order of
+    `account.fragments`. `lines` maps the `id()` of each statement to its line.
     """
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if bound_tokens("\n".join([frame, *lines.values()])) <= ceiling:
@@ -245,7 +257,11 @@ def _fenced(concept: Concept, statements: Sequence[str], notes: Sequence[str]) -
 
 
 def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """Return the fenced text with all statements, and with each note that fits into `ceiling` tokens."""
+    """Return the fenced text with all statements, and with as many notes as `ceiling` allows.
+
+    The notes are tried in order. A note is added if the whole text then has at most `ceiling` tokens, otherwise it is
+    left out.
+    """
     fitting: list[str] = []
     for note in notes:
         if bound_tokens(_fenced(concept, statements, [*fitting, note])) <= ceiling:
@@ -254,9 +270,10 @@ def _fenced_within(concept: Concept, statements: Sequence[str], notes: Sequence[
 
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
-    """Return the lines that follow the statements: one for each listed conflict, old reply and missing source.
+    """Return the lines that follow the statements: one line for each listed conflict, old reply and missing source.
 
-    Conflicts that are not listed are counted in one more line.
+    `shown` are the statements in the text. Only the first conflicts about their keys are listed; one more line has the
+    number of the other conflicts.
     """
     listed = _listed_conflicts(shown, account.conflicts)
     notes = [conflict_line(each) for each in listed]
@@ -267,6 +284,6 @@ def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> 
 
 
 def _listed_conflicts(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
-    """Return the first few conflicts whose key is also the key of a shown statement."""
+    """Return the conflicts whose key is also the key of a statement in `shown`, at most CONFLICTS_MAX of them."""
     about = {each.key.casefold() for each in shown}
     return [each for each in conflicts if each.key.casefold() in about][:CONFLICTS_MAX]

@@ -1,4 +1,4 @@
-"""The answer of one source: limited in size, with secrets removed. If it is incomplete, it says why."""
+"""The answer of one source. Its size is limited, and secrets are removed; an incomplete answer says what is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ REASON_CHARACTERS_MAX = 500  # of the reason for a failure; it is recorded with 
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that did not answer, so that an earlier reply is shown instead. `age_s` is the age of that reply."""
+    """A source that did not answer, so that an earlier reply of it is used instead.
+
+    `reason` says why the source did not answer, and `age_s` is the age of the earlier reply.
+    """
 
     source: str
     reason: str
@@ -28,16 +31,17 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """The fragments that arrived in time, and the sources that gave no answer or an incomplete one."""
 
     fragments: tuple[Fragment, ...] = ()
-    ranks: dict[str, int] = {}
-    asked: tuple[str, ...] = ()  # every source that the question was for
-    cached: tuple[str, ...] = ()  # sources whose cached reply was used
-    missing: dict[str, str] = {}  # sources without a complete answer, each with the reason
-    degraded: tuple[Degraded, ...] = ()
+    ranks: dict[str, int] = {}  # the rank of each source, by name
+    asked: tuple[str, ...] = ()  # the sources that should answer the question, with or without an answer
+    cached: tuple[str, ...] = ()  # the sources whose cached reply was used instead of a call
+    missing: dict[str, str] = {}  # the sources without a complete answer, each with the reason
+    degraded: tuple[Degraded, ...] = ()  # the sources that did not answer, and whose earlier reply is used instead
 
     def withhold_own(self, reason: str, *, name: str = "") -> Collected:
-        """Return a copy without the fragments of each source that quotes events of this log.
+        """Return a copy without any fragment of a source that has fragments based on events of this log.
 
-        `missing` of the copy lists `name` with `reason`. If `name` is empty, it lists each of these sources instead.
+        `missing` of the copy has an entry with `reason` under `name`. If `name` is empty, it has such an entry under
+        the name of each source whose fragments were removed.
         """
         own = {each.source for each in self.fragments if each.sources}
         return msgspec.structs.replace(
@@ -48,10 +52,10 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
-    """The fragments of one source. If some were left out, `missing` says why; otherwise it is empty."""
+    """The fragments of one source. If some were left out, `missing` says why; otherwise `missing` is empty."""
 
     fragments: tuple[Fragment, ...]
-    characters: int = 0
+    characters: int = 0  # of all fragments together
     missing: str = ""
 
 
@@ -97,9 +101,9 @@ def describe(error: BaseException) -> str:
 
 
 def clean(reason: str) -> str:
-    """Return the reason of a failure, shortened, in valid UTF-8, and with secrets removed.
+    """Return the reason of a failure with at most REASON_CHARACTERS_MAX characters, and without secrets.
 
-    The error of a driver may repeat a secret, such as a password.
+    Secrets are removed because the error message of a driver may repeat one, such as a password.
     """
     text = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
     return redact(text)[:REASON_CHARACTERS_MAX]
@@ -109,21 +113,21 @@ def clean(reason: str) -> str:
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one source to a manual test, without cache and without other sources."""
+    """The result of a manual test of one source: the source was called directly, and no cached reply was used."""
 
     source: str
     concept: str
     fragments: tuple[Fragment, ...]
-    missing: str  # what the answer lacks; empty when it is complete
-    error: str  # why there is no answer; empty when there is one
+    missing: str  # what the answer lacks; empty if it is complete, or if there is none
+    error: str  # why there is no answer; empty if there is one
     milliseconds: float
 
 
 async def ask_once(source: Source, concept: Concept, *, now: datetime) -> ProbeResult:
-    """Ask one source about a concept, without any cache. If the source fails, `error` of the result says why.
+    """Ask one source about a concept, without any cache, and return its answer or its error.
 
-    Nothing is raised for a failure. As in a gather, the answer is cut to the limits of the source's declaration, and
-    secrets are removed from it.
+    A MicaError that the source raises, such as SourceFailed, is not raised here: `error` of the result describes it.
+    As in a gather, the answer is cut to the limits of the source's declaration, and secrets are removed from it.
     """
     begun = time.perf_counter()
     answer, missing, failure = Answer(()), "", ""

@@ -71,17 +71,17 @@ if TYPE_CHECKING:
 
 WARM_MAX = 5  # concepts that are gathered in advance
 USED_SPAN = timedelta(days=7)  # the period whose gathers decide which concepts are used most
-USED_MAX = 2_000  # gathers that are read for that
-REGATHER_MAX = 89  # concepts that wait to be gathered again; any other is gathered when it is next asked about
-AHEAD_S = 1.0  # the deadline of gathers that no caller waits for
+USED_MAX = 2_000  # recorded gathers that are read at most for that, the latest ones
+REGATHER_MAX = 89  # concepts that may wait to be gathered again; if there are more, the oldest are dropped
+AHEAD_S = 1.0  # the shortest deadline of gathers that no caller waits for
 CHECK_S = 3.0  # for the health check of one source
 
 
 class Sources:
-    """The sources of a space: mica's own, and the databases, files, servers and objects that were declared.
+    """The sources of a space: mica's own sources, and external ones, such as databases, files, servers and objects.
 
-    `memory.sources["name"]`, iteration and `len` cover only the sources that the settings declare or a program
-    registered. `all` also contains mica's own sources.
+    An external source is declared in the settings, or registered by a program. `memory.sources["name"]`, iteration and
+    `len` cover only external sources. `all` also contains mica's own sources.
     """
 
     def __init__(
@@ -98,7 +98,10 @@ class Sources:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """`own` are mica's own sources except the judgments. `flush` is awaited before judgments are read."""
+        """Create the source of judgments, and add the other sources of mica, which are passed in `own`.
+
+        `flush` is awaited before judgments are read; it stores the events that are still buffered.
+        """
         self._log = log
         self._registry = registry
         self._clock = clock
@@ -135,12 +138,15 @@ class Sources:
     ) -> GatheredAccount:
         """Ask every source about a concept and merge the answers into a gathered account.
 
-        Answers that arrive within `deadline_s` are used. Of contradicting statements, the more trusted one is shown,
-        and the others are listed as conflicts. The text takes at most 1/φ (about 62 %) of `budget_tokens`. Deadline and
-        budget default to those of `[brief]`. If a source fails, nothing is raised: it is listed in `degraded` if an
-        earlier reply is shown instead, else in `missing`. Each call records one event, except with `is_preview`. The
-        first call about a concept also loads the drivers of its sources, before the deadline begins; `prepare` does
-        this in advance. Raises InvalidInput for an invalid concept, budget or deadline.
+        Answers that arrive within 80 % of `deadline_s` are used; the rest of the time is for the text. Of contradicting
+        statements, the more trusted one is shown, and the others are listed as conflicts. The text has at most 1/φ
+        (about 62 %) as many tokens as `budget_tokens`. Deadline and budget default to those of `[brief]` in the
+        settings. `now` is the time at which statements must be valid; the default is the present.
+
+        If a source fails, nothing is raised: the source is listed in `degraded` if an earlier reply is shown instead,
+        else in `missing`. Each call records the account as an event, except with `is_preview`. The first call about a
+        concept also loads the drivers of its sources, before the deadline begins; `prepare` does this in advance.
+        Raises InvalidInput for an invalid concept, budget or deadline.
         """
         about = parse_concept(concept)
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
@@ -163,11 +169,11 @@ class Sources:
         deadline_s: float,
         sources: Callable[[], Awaitable[Iterable[Source]]] | None = None,
     ) -> list[Collected]:
-        """Ask the sources all questions at once, under one deadline, and return an answer for each question.
+        """Ask the sources all questions at once, under one deadline, and return one answer for each question, in order.
 
-        By default, all sources of the space are asked. For a question about the past, `sources` is a function that
-        returns other sources to ask. If an event is purged while these are asked, the function is called a second time,
-        and the sources that it then returns are asked again.
+        By default, all sources of the space are asked. For questions about the past, pass a function as `sources`; only
+        the sources that it returns are asked. If an event is purged while they are asked, the function is called a
+        second time, and the sources that it then returns are asked all questions.
         """
         self._use_all()
         return await self._pipeline.ask(questions, deadline_s=deadline_s, sources=sources)
@@ -175,9 +181,11 @@ class Sources:
     def account_for(
         self, concept: Concept, collected: Collected, *, budget_tokens: int, began: float, now: datetime
     ) -> tuple[GatheredAccount, Coherent]:
-        """Merge collected answers. Return a pair: the gathered account, and the merge with all its statements.
+        """Merge collected answers. Return a pair: the gathered account, and the merged statements and conflicts.
 
-        `began` is the time of the event loop at which the question was asked; the latency is counted from it.
+        The merged statements include those that did not fit into the text of the account. `began` is the time of the
+        event loop at which the question was asked; the latency is counted from it. `now` is the time at which
+        statements must be valid.
         """
         coherent = cohere(collected.fragments, ranks=collected.ranks, now=now)
         answer = make_account(concept, collected, coherent, budget_tokens=budget_tokens)
@@ -189,7 +197,8 @@ class Sources:
 
         The event has the origin "recalled", so it is never evidence. A second event is recorded if the sources disagree
         in a new way and some of their answers came from the cache. The second event makes these cached replies old, so
-        the next gather calls the sources.
+        the next gather calls the sources. The store is asked for earlier disagreements, for at most half of the time
+        that is left of `deadline_s`.
         """
         left_s = deadline_s - answer.latency_ms / 1000
         try:
@@ -206,11 +215,12 @@ class Sources:
         return recorded
 
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Load drivers and connect to the sources for the concepts in `concept`, and for those of `[brief] concepts`.
+        """Load the drivers of sources, and connect to the sources.
 
-        Without this call, the first gather of a process spends a part of its deadline on connecting. A source that
-        cannot be reached raises nothing here; it is reported when it is asked. Raises InvalidInput for an invalid
-        concept.
+        These are the sources for the concepts in `concept` and for those in the setting `[brief] concepts`. Without
+        this call, the first gather of a process spends a part of its deadline on connecting. If a source cannot be
+        reached, nothing is raised here; the failure is reported when the source is asked. Raises InvalidInput for an
+        invalid concept.
         """
         requested = [concept] if isinstance(concept, str | Concept) else concept
         concepts = [parse_concept(each) for each in (*requested, *self._settings.brief.concepts)]
@@ -219,7 +229,7 @@ class Sources:
             await self._registry.prepare(concepts)
 
     async def load(self, concepts: Sequence[Concept]) -> None:
-        """Import the drivers of the sources for these concepts, before a deadline begins."""
+        """Import the drivers of the sources for these concepts. Call this before a deadline begins."""
         if concepts and len(self._registry):
             await self._registry.load(concepts)
 
@@ -237,17 +247,17 @@ class Sources:
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record a decision about a concept and return a reference to the event. Secrets are removed from it.
+        """Record a decision about a concept and return a reference to the recorded event.
 
-        From then on, cached replies about the concept count as old, in this process and in others. Raises InvalidInput
-        for an invalid concept, verdict, confidence or reason.
+        Secrets are removed from the verdict and the reasons. From then on, cached replies about the concept count as
+        old, in this process and in others. Raises InvalidInput for an invalid concept, verdict, confidence or reason.
         """
         data = judgment_data(parse_concept(concept), verdict, confidence=confidence, reasons=reasons)
         self._log.check_asserted(str(data["text"]))
         return self._log.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
 
     async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
-        """Return the latest judgments, oldest first. Retracted judgments are left out.
+        """Return the latest judgments, at most `limit`, oldest first. Retracted judgments are left out.
 
         `concept` selects the judgments about one concept; None selects all judgments.
         """
@@ -288,7 +298,7 @@ class Sources:
         return self._registry[name]
 
     def add(self, source: Source) -> None:
-        """Add a source object that a program created. Raises InvalidInput if its name is taken."""
+        """Add a source object that a program created. Raises InvalidInput if its name is taken or reserved."""
         self._registry.add(source)
 
     def register(
@@ -305,12 +315,14 @@ class Sources:
 
         A function is called for each question and returns rows, fragments or None; it runs in a thread, or on the event
         loop if it is a coroutine function. Any other object is read for each question. `concepts` are patterns of the
-        concepts that the source is asked about (`judgment:*`). `fragment` maps columns of a row to fields of a
-        fragment, and `where` selects the rows. `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`,
-        `timeout_s`, `time_share` and `invalidated_by` are as in the settings.
+        concepts that the source is asked about, such as `judgment:*`. `fragment` maps each field of a fragment to a
+        template with columns of a row, such as `{"text": "{reasoning}"}`. `where` maps columns to the values that a row
+        must have to be used. `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`, `timeout_s`, `time_share`
+        and `invalidated_by` are as in the settings.
 
         If the settings have a table of this name, give only the object. A second call with the same name replaces the
-        object. Raises InvalidInput for an invalid keyword, or if another kind of source has the name.
+        object. Raises InvalidInput for an invalid keyword, or if the name belongs to a source that is not a registered
+        object.
         """
         self._registry.register(name, thing, concepts=concepts, fragment=fragment, where=where, **declared)
 
@@ -325,7 +337,7 @@ class Sources:
         return self._fan_out.sources
 
     def explain(self, concept: Concept | str) -> list[SourceQueryPreview]:
-        """Return the query that each declared source would run about a concept, ordered by rank. No query is run."""
+        """Return the queries that external sources would run about a concept, ordered by rank. No query is run."""
         return self._registry.explain(parse_concept(concept))
 
     def hanging(self, name: str) -> int:
@@ -333,7 +345,10 @@ class Sources:
         return self._registry.hanging(name)
 
     async def health(self, *, timeout_s: float = CHECK_S) -> list[SourceHealth]:
-        """Return, for each declared or registered source, whether it answers now and how its latest calls went."""
+        """Check each external source, and return whether it answers now and how its latest calls went.
+
+        A source that does not answer within `timeout_s` counts as missing.
+        """
         states = await self._registry.health(timeout_s=timeout_s)
         history = await self.history() if states else {}
         self._use_all()
@@ -346,14 +361,15 @@ class Sources:
         ]
 
     async def history(self) -> dict[str, SourceHistory]:
-        """Return how the latest calls to each source went, by its name. Recorded gathers and tests are counted."""
+        """Return, by the name of each source, how its latest calls went, as recorded by gathers and manual tests."""
         return read_history(await self._log.query(EventQuery(names=(*GATHERED_NAMES, TESTED), limit=USED_MAX)))
 
     async def test(self, name: str, concept: Concept | str) -> ProbeResult:
-        """Ask one source about a concept, without any cache, and record the outcome.
+        """Ask one source about a concept, without any cache, and record the outcome as an event.
 
-        If the source fails, nothing is raised: `error` of the result says why. If the source answers, it is no longer
-        skipped because of earlier failures. Raises InvalidInput for an unknown source or an invalid concept.
+        A MicaError that the source raises is not raised here: `error` of the result describes it. If the source
+        answers, it is no longer skipped because of earlier failures. Raises InvalidInput for an unknown source or an
+        invalid concept.
         """
         about = parse_concept(concept)
         tested = await ask_once(self.all.get(name) or self[name], about, now=self._clock())
@@ -372,16 +388,20 @@ class Sources:
     # -- Ahead of time
 
     async def warm(self, *, limit: int = WARM_MAX) -> list[GatheredAccount]:
-        """Gather in advance what the next agent may ask about, and return the accounts.
+        """Gather in advance the concepts that the next agent may ask about, and return the accounts.
 
-        These are the concepts of the latest judgments, at most `limit`, and those of `[brief] concepts`.
+        These are the concepts of the latest judgments (at most `limit` concepts), and all concepts in the setting
+        `[brief] concepts`.
         """
         judged = [each.concept for each in reversed(await self.judgments(limit=limit * 4))]
         always = [Concept.parse(each) for each in self._settings.brief.concepts]
         return await asyncio.gather(*map(self._gather_ahead, dict.fromkeys([*dict.fromkeys(judged)][:limit] + always)))
 
     async def warm_most_used(self) -> int:
-        """Gather again the concepts asked about most often in the last week. Return the number of concepts gathered."""
+        """Gather again the concepts that were gathered most often in the last week, at most WARM_MAX concepts.
+
+        Return the number of concepts that were gathered.
+        """
         since = self._clock() - USED_SPAN
         gathers = await self._log.query(EventQuery(names=GATHERED_NAMES, since=since, limit=USED_MAX))
         counts = Counter(str(event.data.get("concept")) for event in gathers)
@@ -399,28 +419,25 @@ class Sources:
     # -- Changes of the log
 
     def hear(self, events: Sequence[Event]) -> None:
-        """Mark the cached replies that these events make old. This process calls it before it stores the events."""
+        """Mark the cached replies that these events make old. This process calls this before it stores the events."""
         self._changes.hear(events)
 
     def _use_all(self) -> None:
-        """Give the fan-out mica's own sources and the registered ones.
-
-        A program may have registered more of them since the last call.
-        """
+        """Pass all current sources to the fan-out, because a program may have registered others since the last call."""
         self._fan_out.use([*self._own, *self._registry])
 
     def _may_fill(self, name: str) -> bool:
-        """Return True if an event of this name may give an empty source its first statements.
+        """Return True if an event of this name may be the first statement of one of mica's own sources.
 
-        Only mica's own sources that are known to be empty are considered.
+        Only sources that are known to be empty are considered.
         """
         return any(each.are_any is False and _matches(name, each.made_by) for each in self._sparse)
 
     def _react(self, change: LogChange) -> None:
-        """Mark the replies that a change makes old.
+        """Mark the replies that a change makes old, and gather some concepts in advance.
 
-        After certain events of this process, also begin to gather the concepts that agents will probably ask about
-        next.
+        Concepts are gathered after events of this process whose name is in REACTIONS: the concept of the event, or the
+        concepts that the next agent may ask about. The gathering runs in the background.
         """
         name, about = change.event.name, change.event.data.get("concept")
         if self._replies.is_wanted(name):
@@ -445,13 +462,13 @@ class Sources:
                 await (self._gather_ahead(Concept.parse(about)) if about else self.warm())
 
     def _forget(self) -> None:
-        """Empty the cache. This is called when changes of the log were missed, because then any reply may be old."""
+        """Empty the cache. This is called after changes of the log were missed, because any reply may then be old."""
         self._replies.forget()
         for each in self._sparse:
             each.are_any = None
 
     async def close(self) -> None:
-        """Cancel all running calls and save the cached replies. The owner of the registry closes the sources."""
+        """Cancel all running calls and save the cached replies. The sources themselves are closed by their registry."""
         if self._gathering is not None:
             self._gathering.cancel()
             await asyncio.wait([self._gathering])

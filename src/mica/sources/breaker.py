@@ -1,4 +1,4 @@
-"""A circuit breaker: after repeated failures of a source it stops calls to it for a short time, then allows a trial."""
+"""A circuit breaker: after repeated failures, a source is not called for a short time; then one trial is allowed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ OPEN_S = 0.5  # short: a restarted database is used again within seconds, and on
 
 
 class SourceBreaker:
-    """Stops calls to a source after several failures in a row. While it stops them, the breaker is called open.
+    """Stops calls to a source after FAILURES_MAX failures in a row. While it stops calls, the breaker is called open.
 
-    After a short time an open breaker lets one trial call through. If this call succeeds, the breaker closes, and calls
-    are allowed again.
+    After OPEN_S seconds, an open breaker allows one trial call. If the trial succeeds, the breaker closes, and all
+    calls are allowed again. If the trial fails, the next one is allowed after another OPEN_S seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -53,5 +53,5 @@ class SourceBreaker:
         self._is_probing = False
 
     def describe(self) -> str:
-        """Return, for messages, why the source is not called: the number of failures and the last reason."""
+        """Return, for messages, why the source is not called: the number of failures and the reason of the last one."""
         return f"not called for now, after {self.failures} failures in a row: {self.reason}"

@@ -1,7 +1,7 @@
 """Watches the log for events that may make cached replies of sources old.
 
 Events of this process are reported before they are stored. Events of other processes are reported after they were
-stored, when the next question is asked; a question may miss those of the last half second.
+stored, when the next question is asked. A question may miss events that other processes stored in the last half second.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from mica.store.priority import observe_failure
 from mica.store.protocol import EventLog
 
 POLL_S = 0.1  # between two reads of the log for events of other processes
-WAIT_S = 0.5  # when the last read is older than this, a question waits for the next read
-BATCH_EVENTS = 1_000  # read at a time
-BEHIND_MAX = 5_000  # unread events; with more, emptying the cache is quicker than reading them
+WAIT_S = 0.5  # if the last read is longer ago, a question waits for the next read
+BATCH_EVENTS = 1_000  # events that are read at a time
+BEHIND_MAX = 5_000  # unread events; if there are more, emptying the cache is quicker than reading them
 
 
 class LogChange(NamedTuple):
-    """A reported event, with its tick: the number of events reported before it, plus one.
+    """A reported event, with its tick. Ticks count the changes that this process has noticed.
 
     If a call to a source began at an earlier tick, the answer to the call may not include this event.
     """
 
     event: Event
-    tick: int  # its number among the changes that this process has seen
-    position: int  # in the log; one above the last known position while it is not stored
-    is_own: bool  # whether this process emitted it
+    tick: int
+    position: int  # of the event in the log; if it is not stored yet, one more than the last position that was read
+    is_own: bool  # whether this process emitted the event
 
 
 class Changes:
     """Reports each wanted event once, whether this process or another one emitted it.
 
-    An event is wanted if `is_wanted` returns True for its name. To report it, `tell` is called.
+    An event is wanted if `is_wanted` returns True for its name. To report an event, `tell` is called. `lost` is called
+    if events were missed: a segment could not be read, or too many events were stored since the last read. `unfolded`
+    returns the ranges of frames (records in a segment) that are not stored yet.
     """
 
     def __init__(
@@ -55,19 +57,19 @@ class Changes:
         self._log = log
         self._unfolded = unfolded
         self._is_wanted = is_wanted
-        self._of_others = frozenset(of_others)  # names that are reported for other processes only
+        self._of_others = frozenset(of_others)  # events with these names are reported only if others emitted them
         self._tell = tell
-        self._lost = lost  # called when events were missed
-        self._seen: dict[tuple[str, int], int] = {}  # frames of each segment, by its writer and first sequence
-        self._heard: dict[EventId, int] = {}  # with its tick
+        self._lost = lost
+        self._seen: dict[tuple[str, int], int] = {}  # frames read of each segment, by its writer and first sequence
+        self._heard: dict[EventId, int] = {}  # the tick of each reported event
         self._looked_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
         self.tick = 0
-        self.position = 0  # of the log, up to which everything was read
-        self.first = -1  # the position at which reading began; -1: not begun
+        self.position = 0  # the position in the log up to which everything was read
+        self.first = -1  # the position in the log at which reading began; -1 before the first read
 
     def hear_own(self) -> None:
-        """Report the events that this process has emitted since the last call, stored or not."""
+        """Report the wanted events that `unfolded` returns, except those that were reported already."""
         for segment, first, last in self._unfolded():
             key = segment.writer, segment.base
             start = max(first, self._seen.get(key, 0))
@@ -84,7 +86,7 @@ class Changes:
                     self._note(segment.event(index, frame), is_own=True)
 
     def hear(self, events: Iterable[Event]) -> None:
-        """Report events that this process is about to store."""
+        """Report events that this process is about to store, except those that were reported already."""
         for event in events:
             if self._is_wanted_here(event.name):
                 self._note(event, is_own=True)
@@ -93,10 +95,11 @@ class Changes:
         return name not in self._of_others and self._is_wanted(name)
 
     async def look(self, within_s: float) -> str | None:
-        """Read the events that other processes have stored since the last read. Return None, or why the read failed.
+        """Report the events that other processes have stored since the last read.
 
-        Within `POLL_S` after the last read, nothing is read. Between `POLL_S` and `WAIT_S` after it, a read is started
-        in the background. Later than that, this method waits for the read to end, for at most `within_s`.
+        If the last read ended less than `POLL_S` ago, nothing is read. If it ended less than `WAIT_S` ago, a read is
+        started in the background. If it is longer ago, this method waits for the read, for at most `within_s`. Return
+        why the read failed or did not end in time; None otherwise.
         """
         age_s = time.monotonic() - self._looked_s
         if age_s < POLL_S:
@@ -118,9 +121,10 @@ class Changes:
         return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
 
     async def reach(self, position: int) -> bool:
-        """Report the events from `position` up to where this process began to read. Return True if that was done.
+        """Report the events after `position` that were stored before this process began to read the log.
 
-        Return False, without reporting any, if there are too many of them or if this process has not begun to read.
+        Return True if all events after `position` have been reported. Return False, and report none, if there are more
+        than BEHIND_MAX of them, or if this process has not begun to read.
         """
         if self.first < 0 or position >= self.first:
             return self.first >= 0

@@ -36,7 +36,7 @@ from mica.sources.protocol import PHI_INV, PHI_INV_3, Fragment, Value, weight
 
 STATED_MAX = 5  # statements about one concept; a reader cannot keep more in mind
 ALONE = 0.5  # how far agreement is pulled towards one half if a key has a single source
-ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2
+ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2  # the agreement of a key with a single fragment
 
 SENTENCE_BLANKS = 3  # a text with at least three blanks (four words) means the same under any key
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
@@ -56,16 +56,16 @@ class Stated(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     text: str
     value: Value = None
-    confidence: float  # as it is shown; it is capped if there is a single source
+    confidence: float  # as shown: at most PHI_INV if a single source outside of mica makes the statement
     at: datetime
-    source: str  # the source of the text
+    source: str  # the source that the text is from
     origins: tuple[Origin, ...]
     sources: tuple[EventId, ...] = ()
     blended: tuple[tuple[str, float], ...] = ()  # if numbers were averaged: each source with its number
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that lost against another one about the same key. It is listed in the result of a merge."""
+    """A statement that lost against another one about the same key. The result of a merge lists it."""
 
     key: str
     text: str
@@ -75,8 +75,8 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     origins: tuple[Origin, ...]
     sources: tuple[EventId, ...] = ()
-    against: str  # the source that won
-    reason: str  # why this one lost: expired, not valid yet, less trusted, less sure, older, a tie
+    against: str  # the source of the statement that won
+    reason: str  # why this statement lost: expired, not valid yet, less trusted, less sure, older, a tie
 
 
 class CohereCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +203,10 @@ def _validity(fragment: Fragment, now: datetime) -> int:
 
 
 def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
-    """Return the fragments, the winner first: sorted by validity, rank, confidence and age. Ties have a fixed order."""
+    """Return the fragments of one key with the winner first: sorted by validity, rank, confidence and age.
+
+    Ties are put in a fixed order. `ranks` maps the name of each source to its rank.
+    """
     places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
     if any(one[0] == other[0] for one, other in pairwise(places)):  # ties are broken the same way everywhere
         return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
@@ -224,7 +227,7 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
 
 
 def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
-    """Return the fragments grouped by normalized value. Each group keeps their order, with the best one first."""
+    """Return the fragments grouped by normalized value. `order` has the best fragment first, and so has each group."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
         found.setdefault(_claim_value(each), []).append(each)
@@ -251,10 +254,10 @@ def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int]
 
 
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
-    """Return a statement with the weighted average of the numbers that several sources estimate.
+    """Return a statement with the weighted average of the numbers that several sources estimate for one key.
 
-    Return None in three cases: a value is not a number marked as an estimate, all numbers are equal, or only one source
-    has numbers.
+    `valid` has one group of fragments for each value. Return None in three cases: a value is not a number marked as an
+    estimate, all numbers are equal, or only one source has numbers.
     """
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
     numbers: dict[str, tuple[float, Fragment]] = {}  # by source
@@ -285,7 +288,7 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _shown(each: Fragment | Stated) -> float:
-    """Return the confidence to show. It is capped if a single source outside of mica makes the statement."""
+    """Return the confidence to show for a statement. A fragment from outside of mica gets at most PHI_INV."""
     return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
 
 
@@ -383,9 +386,9 @@ def _merge_repeated(accepted: Sequence[Fragment | Stated], ranks: Mapping[str, i
 
 
 def _choose_in_turns(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
-    """Return up to `limit` statements: first the best of each source, then the second of each source, and so on.
+    """Return at most `limit` statements: first the best of each source, then the second of each source, and so on.
 
-    A source with many statements can therefore not displace the others.
+    A source with many statements can therefore not displace the other sources.
     """
     turns: dict[str, int] = defaultdict(int)
     in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)

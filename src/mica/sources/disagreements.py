@@ -16,11 +16,11 @@ from mica.store.codec import remember
 from mica.store.protocol import EventLog
 from mica.words import terms
 
-LOOKED_MAX = 100  # events read that contain a concept's name, to find the record about exactly this concept
+LOOKED_MAX = 100  # events read that contain a concept's name, to find the last one about exactly this concept
 
 
 class Disagreements:
-    """The last recorded disagreement about each concept, cached from the log."""
+    """A cache of the disagreement between sources that was last recorded in the log about each concept."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -29,8 +29,8 @@ class Disagreements:
     async def is_news(self, concept: str, conflicts: Iterable[Conflict], *, within_s: float) -> bool:
         """Return True if the disagreement in `conflicts` differs from the last recorded one about the concept.
 
-        The disagreement is then remembered as the last one. Disagreements that other processes recorded count as well.
-        Returns False if the store fails or does not answer within `within_s`.
+        `conflicts` is then remembered as the last recorded disagreement. Disagreements that other processes recorded
+        count as well. Returns False if the store fails or does not answer within `within_s`.
         """
         digest = disagreement(conflicts)
         if concept not in self._recorded:
@@ -65,6 +65,6 @@ def degraded_data(concept: str, coherence: float, conflicts: Iterable[Conflict])
 
 
 def disagreement(conflicts: Iterable[Conflict]) -> str:
-    """Return a hash of all conflicting statements. If one of the statements changes, the hash changes as well."""
+    """Return one hash of all conflicting statements. It changes if a statement changes, but not if their order does."""
     statements = sorted((each.key, each.source, each.against, str(each.value), each.text) for each in conflicts)
     return blake2b(msgspec.json.encode(statements), digest_size=8).hexdigest()

@@ -44,7 +44,7 @@ from mica.store.protocol import PurgeLog
 COLLECT_SHARE = 0.8  # of the deadline, for collecting; the rest is for rendering the text
 RESERVE_S = 0.01  # of the deadline, at least, for rendering the text
 STORE_SHARE = 0.25  # of the collecting time, for reading from the store what other processes cached
-PATIENCE_S = 2.0  # how long a shared call may run without a waiter, so that the next question finds its answer
+PATIENCE_S = 2.0  # how long a shared call may run without a waiter; the next question then finds its answer cached
 CHARACTERS_AT_ONCE = 50_000  # a reply up to this size is checked on the event loop, which takes one or two milliseconds
 UNLIMITED = nullcontext()  # for a source that has a short time limit of its own
 LATE_MAX = 32  # shared calls without a waiter that may run at once; further ones are cancelled
@@ -53,7 +53,8 @@ LATE_MAX = 32  # shared calls without a waiter that may run at once; further one
 class Flight:
     """One running call to a source.
 
-    A call that callers share ends after PATIENCE_S seconds, or later if one of its callers waits longer for it.
+    A shared call, which several callers may wait for, is ended after PATIENCE_S seconds, or later if one of its callers
+    waits longer.
     """
 
     def __init__(
@@ -81,7 +82,10 @@ class Flight:
         return self._until - self._began
 
     def limited(self) -> asyncio.Timeout:
-        """Return a timeout context for this call. The time at which it ends moves when a caller joins or leaves."""
+        """Return a context manager that ends this call at its time limit.
+
+        When a caller begins or stops to wait, the limit changes.
+        """
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout
 
@@ -102,11 +106,11 @@ class Flight:
 
 
 class Begun(NamedTuple):
-    """What exists for each source when a question has been started: a cached reply, a running call or a refusal."""
+    """The state of a question after its calls were started. Each source is in one of the three mappings, by name."""
 
-    replies: dict[str, CachedReply | Answer]
-    flights: dict[str, Flight]
-    refused: dict[str, str]  # sources that are not called, with the reason
+    replies: dict[str, CachedReply | Answer]  # sources with a fresh cached reply
+    flights: dict[str, Flight]  # sources that are being called
+    refused: dict[str, str]  # sources that are not called, each with the reason
 
 
 class FanOut:
@@ -122,7 +126,7 @@ class FanOut:
         self._task_sources: dict[str, Source] = {}  # another name space: a user's source may be called "files"
         self._versions: dict[str, Callable[[Concept], Awaitable[str]]] = {}
         self._sparse: dict[str, SparseSource] = {}
-        self._prompt: set[str] = set()  # sources whose own time limit is so short that they need no other
+        self._prompt: set[str] = set()  # sources that end their own calls within PATIENCE_S
         self._breakers: dict[str, SourceBreaker] = {}
         self._flights: dict[tuple[str, Concept], Flight] = {}  # the latest call to each source about each concept
         self._flying: set[Flight] = set()  # all shared calls that are running
@@ -139,7 +143,7 @@ class FanOut:
         return self._breakers[name]
 
     def use(self, sources: Iterable[Source]) -> None:
-        """Set the sources to call. If several have the same name, the last one is used."""
+        """Set the sources to call. Of several sources with the same name, the last one is used."""
         every = list(sources)
         self._task_sources = {each.declared.name: each for each in every if each.declared.answers_tasks}
         current = {each.declared.name: each for each in every if each.declared.concepts}
@@ -161,10 +165,10 @@ class FanOut:
     async def collect(
         self, question: Question, *, deadline_s: float, sources: Iterable[Source] | None = None
     ) -> Collected:
-        """Ask all sources, and return the answers that arrive within 80 % of the deadline.
+        """Ask all sources one question, and return the answers that arrive within 80 % of the deadline.
 
-        A source that fails raises nothing; `missing` of the result says why. If `sources` is given, only these are
-        asked, for example sources over a copy of the log for a question about the past.
+        If a source fails, nothing is raised; `missing` of the result says why it has no answer. If `sources` is given,
+        only these are asked, for example sources over a copy of the log for a question about the past.
         """
         began = asyncio.get_running_loop().time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
@@ -208,10 +212,10 @@ class FanOut:
         window_s: float,
         missing: dict[str, str],
     ) -> Begun:
-        """Take the fresh cached replies, and start calls to the sources that have none.
+        """Take the fresh cached replies about a concept, and start calls to the sources in `wanted` that have none.
 
-        A source that was empty may have statements by now, because another process recorded an event; it is added to
-        `wanted`.
+        A source that was empty may have statements by now, because another process recorded an event. Such a source is
+        added to `wanted`. If the log cannot be read in time, `missing["log"]` is set.
         """
         fresh = await self._current_replies(
             wanted, concept, now=question.now, within_s=window_s * STORE_SHARE, missing=missing
@@ -243,9 +247,10 @@ class FanOut:
         answers: dict[str, CachedReply | Answer],
         missing: dict[str, str],
     ) -> list[Degraded]:
-        """Add earlier replies or quick answers to `answers` for the sources that did not answer.
+        """Add earlier replies or preliminary answers to `answers` for the sources that did not answer.
 
-        Returns the sources whose earlier reply is used. Every other source that did not answer is added to `missing`.
+        `refused` maps these sources to the reason; those in `late` were called and did not answer in time. Returns the
+        sources whose earlier reply is used. Each of the others is added to `missing`.
         """
         degraded = []
         for name, reason in refused.items():
@@ -272,10 +277,10 @@ class FanOut:
         within_s: float,
         missing: dict[str, str],
     ) -> dict[str, CachedReply]:
-        """Return the fresh cached replies about a concept.
+        """Return the fresh cached replies about a concept, by the name of the source.
 
-        First it checks which events and replies other processes have stored meanwhile. If the store fails or is too
-        slow for this, only the replies of this process are used, and `missing["log"]` says why.
+        The store is first asked for events and replies that other processes have stored meanwhile. If the store fails
+        or does not answer within `within_s`, only the replies of this process are used, and `missing["log"]` says why.
         """
         if all(source.declared.is_live for source in self._sources.values()):
             return {}
@@ -313,10 +318,11 @@ class FanOut:
     async def _unchanged(
         self, found: dict[str, CachedReply], concept: Concept, *, within_s: float
     ) -> dict[str, CachedReply]:
-        """Return those replies of `found` whose source still has the version that the reply was made from.
+        """Return the replies in `found` whose source has not changed since the reply.
 
-        If a source does not report its version within `within_s`, its reply is left out. Sources without versions count
-        as unchanged.
+        `found` maps names of sources to replies. A source has changed if its version differs from that of the reply. If
+        a source does not report its version within `within_s`, its reply is left out. Sources without versions count as
+        unchanged.
         """
         looks = {
             name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
@@ -344,7 +350,10 @@ class FanOut:
         return None
 
     def _wanted(self, sources: Mapping[str, Source], question: Question) -> dict[str, SourceDeclaration]:
-        """Return the declarations of the sources to ask. Sources that are known to be empty are left out."""
+        """Return the declarations of the sources that should answer a question, by name.
+
+        For a question about a concept, sources that are known to be empty are left out.
+        """
         empty = (
             () if question.concept is None else {name for name, each in self._sparse.items() if each.are_any is False}
         )
@@ -362,7 +371,11 @@ class FanOut:
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each source until its share of the time is over. Returns the late sources, each with a reason."""
+        """Wait for each call until the share of the time that its source has declared is over.
+
+        The whole time is `window_s` seconds, counted from `began`. Returns the sources whose call is still running,
+        each with a text that says so.
+        """
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
         for flight in flights.values():
@@ -399,9 +412,9 @@ class FanOut:
             self._late.add(flight)
 
     def _flight(self, declared: SourceDeclaration, concept: Concept) -> Flight | None:
-        """Return the running call to a source about a concept, so that a caller can share it; None if there is none.
+        """Return the running call to a source about a concept, so that a caller can share it.
 
-        A call cannot be shared after its time limit, nor after an event that makes its answer old.
+        Return None if there is no such call, if its time limit is over, or if an event has made its answer old.
         """
         flight = self._flights.get((declared.name, concept))
         if flight is None or flight.is_expired or self._replies.is_changed(declared, concept, since=flight.tick):
@@ -409,7 +422,11 @@ class FanOut:
         return flight
 
     def _refresh(self, source: Source, concept: Concept) -> None:
-        """Call a source in the background, so that its cached reply is replaced before it expires."""
+        """Call a source in the background, to replace its cached reply about a concept before the reply expires.
+
+        The source is not called if a call is running already, if too many background calls are running, or if its
+        circuit breaker is open.
+        """
         name = source.declared.name
         is_room = len(self._late) < LATE_MAX
         if self._flight(source.declared, concept) is None and is_room and self._breakers[name].allows():
@@ -438,10 +455,10 @@ class FanOut:
         return flight
 
     async def _ask_task(self, source: Source, question: Question, _: Flight) -> Answer:
-        """Return a source's answer to a question about a task. It is neither limited nor redacted here.
+        """Return a source's answer to a question about a task, as the source gives it.
 
-        Sources for tasks quote the log, from which secrets were removed before it was stored. The budget of the brief
-        limits the length.
+        Secrets need not be removed here: sources for tasks quote the log, and secrets are removed before events are
+        stored. The length need not be limited here: the brief has a budget.
         """
         try:
             fragments = await source.fragments(question)
@@ -495,13 +512,13 @@ class FanOut:
         return reply
 
     async def _check(self, declared: SourceDeclaration, answered: object, flight: Flight) -> Answer:
-        """Return a source's answer as fragments, cut to the limits of its declaration and with secrets removed.
+        """Return a source's answer, cut to the limits of the source's declaration and with secrets removed.
 
         Raises SourceFailed if the answer contains anything other than fragments. If the answer is an iterator, its
-        errors are raised, and TimeoutError if it takes too long.
+        errors are raised as they are. Raises TimeoutError if the check takes longer than the call may take.
         """
         answer = None
-        if type(answered) in (list, tuple, Partial) and len(answered) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
+        if type(answered) in (list, tuple, Partial) and len(answered) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # its type was just tested
             answer = limit(declared, answered)
             if answer.characters <= CHARACTERS_AT_ONCE:
                 return redact_answer(answer)

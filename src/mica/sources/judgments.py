@@ -30,8 +30,8 @@ from mica.words import terms
 
 VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; the reasons explain it
 REASONS_MAX = 20
-SHOWN_MAX = 20  # of the latest judgments about one concept
-LOOKED_MAX = 1_000  # the number of latest events that are searched for judgments about one concept
+SHOWN_MAX = 20  # judgments returned by default: the latest ones
+LOOKED_MAX = 1_000  # the latest events that are searched for judgments about one concept
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,10 @@ class JudgmentData(msgspec.Struct):
 def judgment_data(
     concept: Concept, verdict: str, *, confidence: float, reasons: str | Iterable[str]
 ) -> dict[str, object]:
-    """Return the redacted data of a judgment event. Raises InvalidInput for an invalid argument."""
+    """Return the data of the event that records a judgment, with secrets removed.
+
+    Raises InvalidInput for an invalid verdict, confidence or reason.
+    """
     texts = [reasons] if isinstance(reasons, str) else list(reasons)
     if not isinstance(verdict, str) or not verdict.strip() or len(verdict) > VERDICT_CHARACTERS_MAX:
         raise InvalidInput(f"a verdict has 1 to {VERDICT_CHARACTERS_MAX} characters, not {verdict!r:.60}")
@@ -78,7 +81,7 @@ def judgment_data(
 
 
 def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
-    """Return the redacted data of the event that retracts a judgment."""
+    """Return the data of the event that retracts a judgment, with secrets removed from the reason."""
     why = redact(reason.strip())
     return {
         "judgment": judgment.id,
@@ -112,7 +115,7 @@ def judgment_of(event: Event) -> Judgment | None:
 
 
 async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
-    """Return the latest judgments about a concept, oldest first. Retracted judgments are left out.
+    """Return the latest judgments about a concept, at most `limit`, oldest first. Retracted judgments are left out.
 
     If `concept` is None, judgments about all concepts are returned.
     """
@@ -130,7 +133,10 @@ async def judgments(log: ReadLog, *, concept: Concept | None = None, limit: int 
 
 
 class JudgmentSource:
-    """The source of a space's judgments. A judgment is valid until the next judgment about the same concept."""
+    """A source whose statements are the judgments recorded in the space.
+
+    A judgment is valid until the next judgment about the same concept.
+    """
 
     declared = SourceDeclaration(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
     made_by = (JUDGED,)

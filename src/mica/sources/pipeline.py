@@ -1,6 +1,6 @@
 """Asks sources, and asks them a second time if an event was purged while they were being asked.
 
-Briefs and gathers both use this pipeline, so an event that is purged while it is being read never reaches an agent.
+Briefs and gathers both use this pipeline, so an event that is purged while sources read it never reaches an agent.
 `SourceFlush` stores buffered events before one of mica's own sources reads the log.
 """
 
@@ -45,12 +45,13 @@ class Pipeline:
     ) -> list[Collected]:
         """Ask all questions at once and return one answer for each, in order. A failed source raises nothing.
 
-        `sources`, if given, returns the sources to ask instead of the current ones. If something was purged while the
-        sources were asked, `sources` is called a second time, so that it can make new sources over a new copy of the
-        log. All questions are then asked once more, in the remaining time.
+        The sources to ask are those of the fan-out. If `sources` is given, it is a function that returns the sources to
+        ask instead. If something was purged while the sources were asked, all questions are asked once more, in the
+        remaining time. `sources` is then called a second time, so that it can make new sources over a new copy of the
+        log.
 
-        After a second purge, or if the store does not report its purges, fragments that are based on events of this log
-        are withheld, and `missing` says why.
+        After a second purge, or if the store does not report its purges, the answers of sources that quote events of
+        this log are withheld, and `missing` of each result says why.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + deadline_s
@@ -74,14 +75,15 @@ class Pipeline:
             questions = [each.renew() for each in questions]
 
     def _generation(self) -> int:
-        """Return the number of purges that this process knows of; -1 if it has not asked the store yet."""
+        """Return the number of purges that this process knows of; -1 if this process has not asked the store yet."""
         return max(self._purges.generation, self._generation_seen)
 
     async def _doubt_since(self, generation: int, *, within_s: float) -> str:
-        """Return why fragments may quote a purged event; an empty text if there was no purge since `generation`.
+        """Return why fragments may quote a purged event; an empty text if nothing was purged meanwhile.
 
-        The store is asked even if no time is left. If it does not answer, a purge cannot be excluded. The same holds if
-        `generation` is -1, which means that the store had not been asked before.
+        `generation` is the number of purges that was known before the sources were asked; -1 means that it was not
+        known, so that a purge cannot be excluded. The store is asked for the current number, for at least PURGES_S
+        seconds, even if `within_s` is less. If it does not answer, a purge cannot be excluded either.
         """
         is_known = False
         with suppress(TimeoutError, MicaError):

@@ -1,4 +1,4 @@
-"""The protocol of a source: what it is asked, what it answers, and how it describes itself.
+"""The protocol of sources, with their questions, answers and declarations.
 
 A `Question` is either about a concept, named `domain:type:id` as in `judgment:code_review:abc123`, or about a task,
 which is a text in the agent's words. Briefs ask about tasks. A source answers with `Fragment`s, each a single
@@ -21,7 +21,7 @@ from mica.model.event import SESSION_ENDED, EventId, name_pattern
 from mica.model.text_cache import remember_texts
 from mica.model.walk import STARTED
 
-LIMIT = 200  # fragments that one source returns for a task; a brief of 4,000 tokens shows about as many short marks
+LIMIT = 200  # the most fragments of one source for a task; a brief of 4,000 tokens shows about as many short marks
 
 PHI = (1 + math.sqrt(5)) / 2
 PHI_INV = 1 / PHI  # 0.618: the largest share of a budget, and the highest confidence shown for a single source
@@ -34,7 +34,7 @@ RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
     30,
     50,
 )  # data stored on purpose is trusted more than a by-product
-RANK_STEP = 10  # a statement of a source whose rank is higher by this weighs φ times less
+RANK_STEP = 10  # if the rank of its source is higher by this number, the weight of a statement is divided by φ
 RANK_MAX = 1_000
 
 TASK_NAMES = ("marks", "crystals", "files", "teachings")  # mica's own sources for tasks
@@ -44,7 +44,7 @@ JUDGMENT_RETRACTED = "judgment.retracted"  # retracts a judgment, with the reaso
 DEGRADED = "quality.degraded"  # records that replies about a concept, or about all concepts, disagree too much
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events about a single concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # events after which concepts are gathered in advance
-IN_PART = "partial: "  # starts the `missing` reason of a source that answered in part
+IN_PART = "partial: "  # the beginning of the reason in `missing` for a source that answered in part
 IN_PART_PREFIXES = (IN_PART, "told in part: ")  # the second is in events that earlier versions recorded
 GATHERED = "sources.gathered"  # the event that records a gather
 GATHERED_NAMES = (GATHERED, "defrag")  # the second is in events that earlier versions recorded
@@ -104,7 +104,8 @@ def covers(pattern: str, concept: Concept) -> bool:
     """Return True if a pattern such as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` matches a concept.
 
     `?` matches one character, and `*` matches any characters within one part (domain, type or id). If the last part of
-    the pattern is `*` alone, it matches this part of the concept and all later ones.
+    the pattern is `*` alone, it matches this part of the concept and all later ones. Raises InvalidInput for an invalid
+    pattern.
     """
     if pattern == "*":
         return True
@@ -149,7 +150,10 @@ def is_text(value: object) -> bool:
 
 
 def is_value(value: object) -> bool:
-    """Return True if `value` can be the `value` of a fragment: text, a boolean, None, or a finite number."""
+    """Return True if `value` can be the `value` of a fragment: text, a boolean, None, or a finite number.
+
+    A whole number may have at most NUMBER_BITS_MAX bits, and UTF-8 must be able to encode a text.
+    """
     if type(value) is str:
         return value.isascii() or is_text(value)
     if isinstance(value, float):
@@ -171,7 +175,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     value: Value = None  # what is compared between sources; None: the text is compared
     is_estimate: bool = False  # numbers are averaged only if every source marks its number as an estimate
     confidence: float = 1.0  # from 0 to 1, as the source states it
-    at: datetime  # when it was true or stated
+    at: datetime  # when the statement was true, or when it was made
     valid_from: datetime | None = None
     valid_until: datetime | None = None  # exclusive
     source: str  # the name of the source
@@ -233,7 +237,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     now: datetime
     concept: Concept | None = None
     task: str = ""
-    limit: int = LIMIT
+    limit: int = LIMIT  # the most fragments that a source should return for a task
     recency_weight: float = RECENCY_WEIGHT  # share of recency in a crystal's score; the rest is its match to the task
     budget_tokens: int = 0  # of the whole brief
     slow_s: float | None = None  # how long a model, or another slow step, may take; None means no limit
@@ -325,7 +329,7 @@ class Source(Protocol):
         """The source's name, rank, cache settings and limits."""
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        """Return what the source states about a question, most relevant first. The result may be empty.
+        """Return the statements of the source about a question, most relevant first. The result may be empty.
 
         If the answer is incomplete, the result is a `Partial`. Raises SourceFailed, with a remedy in the message, if
         the source cannot answer. The call is cancelled at the deadline. An implementation must not block the event

@@ -1,4 +1,4 @@
-"""The external sources of a space, declared in the settings or registered by a program, and the health of each."""
+"""The external sources of a space and their health. They are declared in the settings or registered by a program."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ from mica.store.priority import observe_failure
 if TYPE_CHECKING:
     from mica.sources.drivers.tables import SourceQueryPreview
 
-PREPARE_S = 1.0  # for connecting to all sources in advance; a slower source is asked nevertheless
+PREPARE_S = 1.0  # for connecting to all sources in advance; a source that takes longer is asked nevertheless
 LOADED_MAX = 2_000  # concepts remembered as loaded; checking one again takes some microseconds
 CLOSE_S = 10.0  # for closing one source; a server that hangs must not keep a process from ending
 
 
 @runtime_checkable
 class DriverSource(Protocol):
-    """A source that one of mica's drivers made. Besides answering, it can connect, be checked, and show its query."""
+    """A source that one of mica's drivers made. It can also connect, be checked, and show the query that it would run.
+
+    A driver is the code for one kind of system, such as PostgreSQL or HTTP.
+    """
 
     @property
     def declared(self) -> SourceDeclaration: ...
@@ -48,13 +51,13 @@ class DriverSource(Protocol):
         """The names of the Python modules that the source imports for its queries."""
 
     async def connect(self) -> None:
-        """Open the connections that stay open between questions. Raises SourceFailed."""
+        """Open the connections that stay open between questions. Raises SourceFailed if that is not possible."""
 
     async def check(self) -> str:
         """Test the source, and return one sentence about what was found. Raises SourceFailed if it does not answer."""
 
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        """Return the query that the source would run about a concept. It is not run."""
+        """Return the query that the source would run about a concept. The query is not run."""
 
     def preview(self, asks: str, parameters: dict[str, str]) -> SourceQueryPreview:
         """Build the result of `explain` from a query text and its parameters."""
@@ -126,7 +129,7 @@ class SourceRegistry:
         return self._sources[name]
 
     def add(self, source: Source) -> None:
-        """Add a source object that a program created. Raises InvalidInput if its name is taken."""
+        """Add a source object that a program created. Raises InvalidInput if its name is taken or reserved."""
         check_name(source.declared.name)
         if source.declared.name in self._sources:
             raise InvalidInput(f"there is a source {source.declared.name!r} already; give another name")
@@ -150,8 +153,8 @@ class SourceRegistry:
     ) -> None:
         """Turn an object or a function of the program into a source. The keywords are those of a table in the settings.
 
-        If the source exists already and no keywords are given, only its object is replaced. Raises InvalidInput for an
-        invalid keyword, or if another kind of source has the name.
+        If a registered object has this name and no keywords are given, only the object is replaced. Raises InvalidInput
+        for an invalid keyword, or if the name belongs to another kind of source.
         """
         check_name(name)
         table: dict[str, object] = {**declared}
@@ -186,7 +189,10 @@ class SourceRegistry:
         return self._pool.hanging(name)
 
     def explain(self, concept: Concept) -> list[SourceQueryPreview]:
-        """Return the query that each source of a driver would run about a concept, ordered by rank. No query is run."""
+        """Return the queries that the sources of drivers would run about a concept, ordered by rank. No query is run.
+
+        Sources that are not asked about this concept are left out.
+        """
         previews = []
         for source in self._covering([concept]):
             try:
@@ -199,8 +205,8 @@ class SourceRegistry:
     async def load(self, concepts: Iterable[Concept]) -> None:
         """Import the modules that the sources for these concepts need, in threads.
 
-        Call it before a deadline begins, because an import slows down the answers of all sources. If a module is not
-        installed, nothing is raised here; the failure is reported when its source is asked.
+        Call this before a deadline begins, because an import slows down the answers of all sources. If a module is not
+        installed, nothing is raised here; the failure is reported when the source that needs it is asked.
         """
         for concept in concepts:
             if concept in self._loaded:
@@ -215,8 +221,8 @@ class SourceRegistry:
     async def prepare(self, concepts: Collection[Concept]) -> None:
         """Import the modules of the sources for these concepts, and connect to the sources.
 
-        Call it before a deadline begins. If a source does not connect within a second, nothing is raised here; the
-        failure is reported when the source is asked.
+        Call this before a deadline begins. If a source does not connect within PREPARE_S seconds, nothing is raised
+        here; the failure is reported when the source is asked.
         """
         await self.load(concepts)
         connecting = [asyncio.ensure_future(each.connect()) for each in self._covering(concepts)]
@@ -232,7 +238,7 @@ class SourceRegistry:
         return [each for each in driven if any(each.declared.knows(concept) for concept in concepts)]
 
     async def health(self, *, timeout_s: float = 3.0) -> list[SourceHealth]:
-        """Check all sources at once, each for at most `timeout_s`, and return their states."""
+        """Check all sources at once, each for at most `timeout_s`, and return whether each of them answers."""
         return list(await asyncio.gather(*(self._check(source, timeout_s) for source in self)))
 
     async def _check(self, source: Source, timeout_s: float) -> SourceHealth:
@@ -256,7 +262,7 @@ class SourceRegistry:
         )
 
     async def close(self) -> None:
-        """Close all sources. A source that does not close in time is abandoned."""
+        """Close all sources. A source that does not close within CLOSE_S seconds is abandoned."""
         closing = [asyncio.ensure_future(source.close()) for source in self]
         if closing:
             _, late = await asyncio.wait(closing, timeout=CLOSE_S)
@@ -278,9 +284,9 @@ class SourceHistory(msgspec.Struct, kw_only=True):
 
     asked: int = 0  # calls; cached replies do not count
     failed: int = 0
-    failed_in_a_row: int = 0  # the latest
-    tried_at: datetime | None = None  # the last call
-    answered_at: datetime | None = None  # the last call that succeeded
+    failed_in_a_row: int = 0  # calls that failed since the last success
+    tried_at: datetime | None = None  # the time of the last call
+    answered_at: datetime | None = None  # the time of the last call that succeeded
     failure: str = ""  # the reason of the last failure
 
     @property
@@ -306,20 +312,23 @@ class SourceHealth(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     driver: str
     is_there: bool
-    detail: str  # its own description, or why it does not answer
+    detail: str  # what the check found, or why the source does not answer
     milliseconds: float
-    state: State  # `failing`: it answers the check, but its latest calls all failed
+    state: State  # `failing`: the source answers the check, but its latest calls all failed
     past: SourceHistory = msgspec.field(default_factory=SourceHistory)
-    breaker: str = "closed"  # `open` while this process does not call it, after several failures in a row
+    breaker: str = "closed"  # `open` while this process does not call the source, after several failures in a row
 
     def after(self, past: SourceHistory, *, breaker: str) -> SourceHealth:
-        """Return a copy to which the history of the source's calls and the state of its circuit breaker are added."""
+        """Return a copy with the history of the source's calls (`past`) and the state of its circuit breaker."""
         state: State = "failing" if self.is_there and past.is_failing else self.state
         return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
 
 
 def read_history(records: Iterable[Event]) -> dict[str, SourceHistory]:
-    """Return the history of each source by name. `records` are the events of gathers and tests, oldest first."""
+    """Return the history of the calls to each source, by its name.
+
+    `records` are the events that record gathers and manual tests, oldest first.
+    """
     histories: dict[str, SourceHistory] = {}
     for event in records:
         if event.name == TESTED:
@@ -341,6 +350,9 @@ def _names(value: object) -> set[str]:
 
 
 def _stale(degraded: object) -> dict[str, object]:
-    """Return the failed sources for which an earlier reply was shown, each with the reason of the failure."""
+    """Return the sources that failed and whose earlier reply was used, each with the reason of the failure.
+
+    `degraded` is the list of these sources as an event has it. Anything but a list gives an empty result.
+    """
     listed = degraded if isinstance(degraded, list | tuple) else ()
     return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

@@ -1,8 +1,8 @@
 """The cache of replies of sources: in this process, and in the store for other processes.
 
 A reply is fresh until it expires, or until an event makes it old. An old reply stays in the cache: if its source does
-not answer, the old reply is shown with its age. Some events withdraw a statement of one of mica's own sources; replies
-that may contain the statement are then removed and never shown again.
+not answer, the old reply is used, and its age is shown. Some events withdraw a statement of one of mica's own sources;
+replies that may contain the statement are then removed and never used again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from mica.sources.protocol import (
 from mica.store.protocol import PurgeLog, ReplyTable
 from mica.store.purges import PURGE
 
-REPLIES_MAX = 2_000  # cached in a process
-CHARACTERS_MAX = 16_000_000  # of all their texts
+REPLIES_MAX = 2_000  # cached in one process
+CHARACTERS_MAX = 16_000_000  # of all replies together that are cached in one process
 NOTES_MAX = 1_000  # changes that are remembered, to decide whether replies of other processes are old
 SAVE_S = 0.5  # replies that arrive within this time are saved in one transaction
-ELSEWHERE_MAX = 20_000  # concepts that other processes cached; further ones are not looked up
+ELSEWHERE_MAX = 20_000  # remembered concepts that other processes cached; later ones are not looked up in the store
 CLOSE_S = 2.0  # for saving when the cache is closed
-UNSAVED_MAX = 1_000  # with more, the store is stuck; further replies are not saved for other processes
+UNSAVED_MAX = 1_000  # if more replies wait, the store is stuck; further replies are not saved for other processes
 
 FIBONACCI = (0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
 # Minutes until replies expire, by the domain of their concept.
@@ -85,9 +85,9 @@ class CachedReply(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[Fragment, ...]
     missing: str = ""  # why the reply is incomplete
     at: datetime  # when the source was called
-    tick: int  # the number of changes seen by then, see `LogChange`
-    position: int  # the position in the log by then
-    generation: int  # the store's number of purges by then; if it differs now, the reply is not used
+    tick: int  # the tick at which the source was called, see `LogChange`
+    position: int  # the position up to which this process had read the log when the source was called
+    generation: int  # the store's number of purges at that time; if the number differs now, the reply is not used
     characters: int  # of all its fragments
     is_old: bool = False  # whether an event made it old
     version: str = ""  # of the data that the source read, if the source reports one
@@ -112,7 +112,7 @@ class Replies:
         self._names: dict[str, bool] = {}
         self._declared: dict[str, SourceDeclaration] = {}
         self._forgotten = 0  # replies of calls that began before this tick are not cached
-        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that is no longer in the notes
+        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that is no longer in `_notes`
         self._unsaved: dict[Key, tuple[SourceDeclaration, CachedReply]] = {}  # each with the declaration of its source
         self._saving: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # set to save at once
@@ -138,7 +138,10 @@ class Replies:
         return known
 
     def note(self, change: LogChange) -> None:
-        """Mark the replies that a change makes old. Replies whose statements the change withdraws are removed."""
+        """Mark the replies that a change makes old. Remove the replies that may contain a withdrawn statement.
+
+        A statement is withdrawn by an event whose name is in WITHDRAWING. After a purge, all replies are removed.
+        """
         if change.event.name == PURGE:
             self.forget()
             return
@@ -163,9 +166,10 @@ class Replies:
                 self._cached[key] = msgspec.structs.replace(reply, is_old=True)
 
     def _named(self, pattern: str) -> list[Key]:
-        """Return the keys of replies that a change may affect.
+        """Return the keys (source, concept) of the replies that a change may affect.
 
-        `pattern` is the name of the concept that the change is about, or a pattern of concepts.
+        `pattern` is the name of the concept that the change is about, or a pattern of concepts. For a pattern, the keys
+        of all cached replies are returned.
         """
         if "*" not in pattern and "?" not in pattern:
             with suppress(InvalidInput):
@@ -182,7 +186,10 @@ class Replies:
             self._saved_elsewhere.add(concept)
 
     def forget(self) -> None:
-        """Empty the cache after a purge or missed changes. Replies to calls that are running now will not be cached."""
+        """Empty the cache, after a purge or after changes of the log were missed.
+
+        The replies to calls that are running now will not be cached.
+        """
         self._cached.clear()
         self._unsaved.clear()
         self._notes.clear()
@@ -194,7 +201,7 @@ class Replies:
             self._unnote(self.changes.tick, self.changes.position)
 
     def drop(self, source: str) -> None:
-        """Remove the replies of this source, because another source has its name now."""
+        """Remove the replies of the source named `source`. Call this when another source gets the name."""
         for key in [key for key in self._cached if key[0] == source]:
             self._drop(key)
         for key in [key for key in self._unsaved if key[0] == source]:
@@ -207,7 +214,7 @@ class Replies:
     def is_changed(self, declared: SourceDeclaration, concept: Concept, *, since: int) -> bool:
         """Return True if a change after tick `since` made this source's replies about this concept old.
 
-        If some changes after that tick are no longer remembered, the answer is True as well.
+        The result is also True if some changes after that tick are no longer remembered.
         """
         return since < self._unnoted_tick or any(self._touching(declared, concept, since=since))
 
@@ -220,7 +227,10 @@ class Replies:
     # -- Replies
 
     def cached(self, declared: SourceDeclaration, concept: Concept) -> CachedReply | None:
-        """Return the last reply of this source about a concept, fresh or old; None if there is none."""
+        """Return the cached reply of this source about a concept, fresh or old; None if there is none.
+
+        A reply from before a purge is removed, and the result is None.
+        """
         key = declared.name, concept
         reply = self._cached.get(key)
         if reply is None:
@@ -240,10 +250,10 @@ class Replies:
         return now - reply.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
 
     def keep(self, declared: SourceDeclaration, concept: Concept, reply: CachedReply) -> None:
-        """Cache a reply, and save it in the store soon. If a newer reply is cached already, do nothing.
+        """Cache a reply, and save it in the store soon. A reply that is older than the cached one is ignored.
 
-        If an event made the reply old while the source was being called, the reply is cached as old. If such an event
-        withdrew statements of this source, the reply is not cached.
+        If an event made the reply old while the source was being called, the reply is cached as old. If the event
+        withdrew a statement of this source, or if the cache was emptied meanwhile, the reply is not cached.
         """
         key = declared.name, concept
         known = self._cached.get(key)
@@ -262,7 +272,10 @@ class Replies:
                 self._saving = asyncio.ensure_future(self._save())
 
     async def load(self, wanted: Mapping[str, SourceDeclaration], concept: Concept) -> None:
-        """Cache the replies about a concept that other processes have stored. Raises StoreError."""
+        """Cache the replies about a concept that other processes have saved in the store. Raises StoreError.
+
+        `wanted` has the declarations of the sources whose replies are needed, by name.
+        """
         if self._saved_elsewhere is None:
             self._saved_elsewhere = set(await self._table.concepts())
         if str(concept) not in self._saved_elsewhere:
@@ -350,7 +363,7 @@ class Replies:
 
 @remember_texts(256)
 def fingerprint(declared: SourceDeclaration) -> str:
-    """Return a hash of a source's declaration. A saved reply is used only while the hash stays the same."""
+    """Return a hash of a source's declaration. A saved reply is used only by a source with the same hash."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
 
 

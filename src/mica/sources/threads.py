@@ -22,8 +22,8 @@ from mica.errors import SourceFailed
 
 R = TypeVar("R")
 
-IDLE_MAX = 8  # idle threads that are kept for the next call; further ones end after their call
-PER_SOURCE_MAX = 4  # concurrent calls; sources wait for disks and sockets, not for a core
+IDLE_MAX = 8  # idle threads that wait for the next call; other threads end after their call
+PER_SOURCE_MAX = 4  # concurrent calls to one source; they wait for disks and sockets, not for a core
 Work = Callable[[], None]
 
 
@@ -45,7 +45,7 @@ class Pool:
         return self._abandoned[source]
 
     async def run(self, source: str, work: Callable[[], R]) -> R:
-        """Run `work` in a thread and return its result, or raise its error.
+        """Run `work` in a thread and return its result, or raise its error. `source` is the name of the source.
 
         If the caller is cancelled, it stops waiting at once, but `work` continues in its thread. Raises SourceFailed if
         too many such abandoned calls to this source are still running, or if the pool is closed.
@@ -122,7 +122,10 @@ class Pool:
 
 
 async def imported(pool: Pool, source: str, module: str, *, extra: str) -> None:
-    """Import, in a thread, a module that a source needs. Raises SourceFailed if the module is not installed."""
+    """Import, in a thread, a module that a source needs. Raises SourceFailed if the module is not installed.
+
+    `source` is the name of the source, and `extra` is the optional dependency (`mica[extra]`) that installs the module.
+    """
     if module in sys.modules:
         return
     try:

@@ -1,6 +1,6 @@
 """Creates the sources that the settings declare.
 
-The message of each error names the file, table, key and value, and a remedy.
+The message of each error has the file, table, key and value, and says what to change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ def open_declared(
     variables: Mapping[str, Secret],
     file: Path | None = None,
 ) -> list[DeclaredSource]:
-    """Create the declared sources in order, without connecting to them. Raises InvalidSettings for an invalid table."""
+    """Create the declared sources in order, without connecting to them. Raises InvalidSettings for an invalid table.
+
+    `tables` maps the name of each source to its table in the settings, and `file` is the settings file. `folder` is the
+    folder that relative paths start from, and `variables` are the environment variables that the tables may name.
+    """
     around = Around(pool, folder, variables)
     servers: dict[str, PostgresPool] = {}
     found = []
@@ -57,14 +61,21 @@ def open_declared(
 
 
 def open_live(name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> MemorySource:
-    """Create a source whose object is set later. Raises InvalidSettings or ValueError for an invalid table."""
+    """Create a source that will read an object of the program, which is set later with `hold`.
+
+    Raises InvalidSettings or ValueError for an invalid table.
+    """
     parsed = parse(name, {"driver": "memory", **table})
     assert isinstance(parsed, MemoryTable)
     return MemorySource(name, parsed, Around(pool, folder))
 
 
 def parse(name: str, given: Mapping[str, object], *, file: Path | None = None) -> Table:
-    """Parse a `[sources.NAME]` table into the settings of its driver. Raises InvalidSettings."""
+    """Parse a `[sources.NAME]` table of the settings into the table type of its driver.
+
+    Raises InvalidSettings for an unknown driver, an unknown or missing key, or an invalid value. `file` is the settings
+    file, which the message names.
+    """
     where = _where(name, file)
     driver = given.get("driver")
     if driver not in TABLES:
@@ -101,9 +112,9 @@ def _opened(name: str, table: Table, around: Around, servers: dict[str, Postgres
 
 
 def _as_secret(kind: type, value: object) -> object:
-    """Convert a text for a key of type `Secret`, so that its value is never shown in an error message.
+    """Convert a text to `Secret`, so that it is never shown in an error message.
 
-    `kind` is the type of the key. If it is another one, the value is returned as it is.
+    `kind` is the type that the key of the settings has. If this is not `Secret`, the value is returned unchanged.
     """
     if kind is not Secret:
         return value
@@ -134,7 +145,10 @@ def _address(table: PostgresTable, variables: Mapping[str, Secret]) -> Secret | 
 
 
 def _describe(error: msgspec.ValidationError, given: Mapping[str, object], table: type[msgspec.Struct]) -> str:
-    """Return an error message with the invalid key, its value, and what to write instead."""
+    """Return an error message with the invalid key, its value, and what to write instead.
+
+    `given` is the table as the settings have it. Values that may contain passwords are not shown.
+    """
     reason, _, at = str(error).partition(" - at `$")
     keys = re.findall(r"\w+", at.rstrip("`"))
     if unknown := re.search(r"unknown field `(.*)`", reason):
@@ -160,7 +174,7 @@ def _fields(table: type[msgspec.Struct], keys: list[str]) -> list[str]:
 
 
 def _wanted(table: type[msgspec.Struct], keys: list[str]) -> str:
-    """Return a description of the values that a key accepts."""
+    """Return a description of the values that a key accepts. `keys` is the path to the key from the table."""
     kind: object = table
     for key in keys:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

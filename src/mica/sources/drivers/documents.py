@@ -1,4 +1,4 @@
-"""Selects rows from JSON documents by JSONPath. Each row has its location in the document."""
+"""Selects rows from JSON documents by JSONPath. Each row knows its location in the document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class DocumentRow(NamedTuple):
 
 
 class JsonDocument:
-    """The rows of a document in order, with an index for finding rows by the values of columns."""
+    """The rows of one document in order, with an index for finding rows by the values of columns.
+
+    `missing` has messages about rows that could not be read or were left out.
+    """
 
     def __init__(self, root: object, parts: Sequence[DocumentRow], *, missing: tuple[str, ...] = ()) -> None:
         self.missing = missing
@@ -38,7 +41,10 @@ class JsonDocument:
         self._index: tuple[tuple[str, ...], dict[tuple[str, ...], list[DocumentRow]]] | None = None
 
     def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[SourceRecord]:
-        """Return the rows in which the columns have the values in `wanted`. If `wanted` is empty, return all rows."""
+        """Return the rows that have all values in `wanted`, which maps columns to values as text.
+
+        If `wanted` is empty, return all rows. `concept` is added to each row for its templates.
+        """
         parts = self._parts
         if wanted:
             columns = tuple(wanted)
@@ -61,10 +67,10 @@ class JsonDocument:
 
 
 class Selecting:
-    """Splits a document into rows.
+    """Splits documents into rows.
 
-    If `select` is given, it is a JSONPath, and each match is a row. If it is None, each entry of a list is a row; a
-    document that is not a list is a single row.
+    If `select` is given, it is a JSONPath, and each match in the document is a row. If `select` is None, each entry of
+    a document that is a list is a row; any other document is a single row.
     """
 
     def __init__(self, source: str, select: str | None) -> None:
@@ -73,9 +79,10 @@ class Selecting:
         self._path: JSONPath | CompoundJSONPath | None = None
 
     def of(self, root: object, *, missing: tuple[str, ...] = ()) -> JsonDocument:
-        """Split the document `root` into rows. `missing` are messages about parts of it that could not be read.
+        """Split the document `root` into rows. Rows after the first ROWS_MAX are left out.
 
-        Raises SourceFailed if the JSONPath is invalid or if the library for it is not installed.
+        `missing` has messages about parts of the document that could not be read; they are passed on. Raises
+        SourceFailed if the JSONPath is invalid or if the library for JSONPath is not installed.
         """
         if self._select is None:
             entries = enumerate(root) if isinstance(root, list) else [("", root)]
@@ -108,5 +115,5 @@ class Selecting:
 
 
 def columns_of(value: object) -> object:
-    """Return the columns of a row. If the row is not a mapping, it becomes the only column, named `value`."""
+    """Return a row as a mapping of columns. If the row is not a mapping, it becomes the only column, named `value`."""
     return value if isinstance(value, Mapping) else {"value": value}

@@ -32,9 +32,9 @@ class FirstRows(asyncpg.Connection):  # type: ignore[misc]  # which has no annot
 async def connected(*address: str, **options: object) -> FirstRows:
     """Open a connection. It caches prepared statements unless there is a pooler between client and server.
 
-    A pooler in transaction mode may run each transaction in a different server process, and the other process does not
-    know the prepared statements. A pooler is recognized by the process id that it reports, because it differs from that
-    of the server process.
+    The arguments are those of `asyncpg.connect`. A pooler in transaction mode may run each transaction in a different
+    server process, and the other process does not know the prepared statements. There is a pooler if the process id
+    that the client received on connecting differs from the id that the server process itself returns.
     """
     connection: FirstRows = await asyncpg.connect(*address, **options)
     try:

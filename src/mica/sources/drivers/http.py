@@ -97,7 +97,10 @@ class HttpSource(DeclaredSource):
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _fetch_body(self, url: str) -> bytes | None:
-        """Return the body at an address; None if there is no such resource. Raises SourceFailed."""
+        """Return the body at an address; None if the server answers that there is no such resource.
+
+        Raises SourceFailed for any other failure, such as an error status, a redirect to another host, or a long body.
+        """
         client = await self._connected()
         with self._translated():
             for _ in range(REDIRECTS_MAX + 1):
@@ -119,9 +122,9 @@ class HttpSource(DeclaredSource):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Replace errors of the HTTP client by SourceFailed or TimeoutError.
+        """Return a context in which errors of the HTTP client are replaced by SourceFailed or TimeoutError.
 
-        The texts of the client's errors are left out, because they may contain headers.
+        The messages of the client's errors are left out, because they may contain headers.
         """
         import httpx2
 
@@ -166,7 +169,10 @@ class HttpSource(DeclaredSource):
         return self.preview(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
 
     async def check(self) -> str:
-        """Request the root page of the host, and return its status as a sentence. Any status counts as an answer."""
+        """Request the root page of the host, and return a sentence with the status code.
+
+        Any status counts as an answer. Raises SourceFailed if the host does not answer.
+        """
         parts = urlsplit(self.table.url)
         client = await self._connected()
         with self._translated():
@@ -198,7 +204,7 @@ class UrlAsking:
     def of(self, concept: Concept) -> str:
         """Return the URL for a concept.
 
-        Raises ValueError if an inserted part of the concept is `.` or `..`, because it would change the path.
+        Raises ValueError if a part of the concept that is inserted is `.` or `..`, because that would change the path.
         """
         for name in self._asking.names:
             if (part := parts_of(concept)[name]) in {".", ".."}:
@@ -208,8 +214,8 @@ class UrlAsking:
     def shown(self, concept: Concept) -> str:
         """Return the URL for a concept in a form that may be shown to a person.
 
-        Of its query, only the values that contain a part of the concept are shown. The other values may be secret keys
-        and are replaced by `…`.
+        The query of the URL shows only the values that contain a part of the concept. The other values may be secret
+        keys and are replaced by `…`.
         """
         address, _, query = self.of(concept).partition("?")
         declared = self._asking.text.partition("?")[2]
@@ -219,9 +225,11 @@ class UrlAsking:
 
 
 def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
-    """Return the headers to send. `fixed` maps their names to values, and `named` maps names to environment variables.
+    """Return the headers to send, as secrets by name.
 
-    A header whose variable is not set is left out. Raises ValueError for an invalid header.
+    `fixed` maps the names of headers to values. `named` maps the names of other headers to the names of environment
+    variables, whose values are in `variables`. A header whose variable is not set is left out. Raises ValueError for a
+    header with an invalid name or value.
     """
     found = dict(fixed) | {name: variables[each].reveal() for name, each in named.items() if each in variables}
     for name, value in found.items():
@@ -235,9 +243,9 @@ def headers(fixed: Mapping[str, str], named: Mapping[str, str], variables: Mappi
 
 
 def made_client(sent: Mapping[str, Secret], *, timeout_s: float) -> httpx2.AsyncClient:
-    """Create an HTTP client.
+    """Create an HTTP client that sends the headers `sent` with each request.
 
-    It follows no redirects by itself, and ignores proxies and logins set in the environment.
+    It follows no redirects by itself, and ignores proxies and logins that are set in the environment.
     """
     import httpx2
 

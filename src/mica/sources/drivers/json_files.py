@@ -33,8 +33,8 @@ from mica.sources.drivers.tables import (
 from mica.sources.protocol import RANK_FILE, Concept
 
 DOCUMENT_BYTES_MAX = 1_000_000  # decoding it blocks the interpreter for about 10 ms; a table may allow more
-LINES_BYTES_MAX = 4_000_000  # other threads run between two lines
-SETTLED_NS = 2_000_000_000  # a file changed more recently may change again without getting a new modification time
+LINES_BYTES_MAX = 4_000_000  # more than for a document, because other threads can run between two lines
+SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again without a new modification time
 DOCUMENTS_MAX = 16  # cached by one source whose path depends on the concept
 NAME_CHARACTERS_MAX = 200  # of a part of a concept in a path; file systems take 255 bytes
 
@@ -86,9 +86,10 @@ class FileSource(DeclaredSource):
 
     @abstractmethod
     def parsed(self, path: Path, content: bytes, skipped: int) -> JsonDocument:
-        """Split `content`, the bytes of a file, into rows. Raises SourceFailed.
+        """Split `content`, the bytes read from the file at `path`, into rows.
 
-        `skipped` is the number of bytes at the beginning of the file that were not read.
+        `skipped` is the number of bytes at the beginning of the file that were not read. Raises SourceFailed if the
+        file is not JSON.
         """
 
     @property
@@ -128,7 +129,7 @@ class FileSource(DeclaredSource):
     def _file(self, concept: Concept) -> Path:
         """Return the path of the file for a concept.
 
-        Raises SourceFailed if an inserted part of the concept could lead to another folder, or is too long.
+        Raises SourceFailed if a part of the concept that is inserted could lead to another folder, or is too long.
         """
         if self._only is not None:
             return self._only
@@ -142,9 +143,10 @@ class FileSource(DeclaredSource):
         return Path(self._path.of(concept))
 
     def _read(self, path: Path) -> tuple[_Version, JsonDocument] | None:
-        """Return the version of a file and its rows; None if there is a file for each concept, but not for this one.
+        """Return the version of the file at `path`, and its rows.
 
-        Raises SourceFailed if the file cannot be read, or if the only file of the source is missing.
+        If the file does not exist, the result depends on the source: None if the source has one file for each concept;
+        otherwise SourceFailed is raised. SourceFailed is also raised if the file cannot be read or is too large.
         """
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block otherwise
@@ -250,7 +252,10 @@ class JsonLinesSource(FileSource):
 
 
 def _why(content: bytes, error: Exception) -> str:
-    """Return why bytes are not JSON, with a remedy: another encoding, an incomplete document, or another reason."""
+    """Return why the bytes `content` are not JSON, and what to do. `error` is the error of the JSON decoder.
+
+    If the bytes are not UTF-8, this is the reason; otherwise the reason is `error`.
+    """
     try:
         content.decode()
     except UnicodeDecodeError as other:

@@ -21,8 +21,8 @@ from mica.sources.protocol import RANK_LIVE, Concept, Fragment
 
 R = TypeVar("R")
 
-LOOKS_MAX = 3  # attempts to read an object that is changed while it is read
-ROWS_MAX = 100_000  # read for one question, which takes about 100 ms; more belong in a database
+LOOKS_MAX = 3  # attempts to read an object that another thread changes at the same time
+ROWS_MAX = 100_000  # read for one question, which takes about 100 ms; more rows belong in a database
 ROW = ("key", "text")  # a mapping with one of these keys is a single row
 
 Conditions = Annotated[dict[str, str], About(description='columns and what they must equal, as in { id = "{id}" }')]
@@ -47,7 +47,7 @@ class PythonTable(SourceTable, frozen=True, kw_only=True, tag="python"):
 class LiveSource(DeclaredSource):
     """A source that reads an object or calls a function of this process.
 
-    Calls, iteration and attribute access run in threads, because they may block.
+    Functions are called, and objects are read, in threads, because the application's code may block.
     """
 
     def __init__(self, name: str, table: MemoryTable | PythonTable, around: Around) -> None:
@@ -56,9 +56,9 @@ class LiveSource(DeclaredSource):
 
     @abstractmethod
     async def asking(self, concept: Concept) -> Callable[[], object]:
-        """Return a function that returns the object to read.
+        """Return a function without parameters. Its result is the object to read for a question about `concept`.
 
-        An error that the function raises comes from the application's code.
+        The function may run code of the application, so it may raise anything.
         """
 
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
@@ -196,11 +196,11 @@ def _is_async(function: object) -> bool:
 
 
 def _rows(answer: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[SourceRecord | Fragment]:
-    """Yield the rows of an object: one that a program registered, or one that a function returned.
+    """Yield the rows of `answer`, an object that a program registered or that a function returned.
 
-    Each entry of an iterable is a row. A mapping or other object is a single row if it has a `key` or `text`, or if
-    `is_row` is set, which means that the settings map its columns. Otherwise each of its entries is a row, and the name
-    of the entry is the key of the row.
+    None has no rows. A text or number is one row, whose key is `name`, the name of the source. Each entry of an
+    iterable is a row. A mapping or any other object is one row if it has a `key` or `text`, or if `is_row` is set.
+    Otherwise each entry of the mapping, or each attribute of the object, is a row, and its name is the key of the row.
     """
     if answer is None:
         return
@@ -231,9 +231,10 @@ def _attributes(thing: object) -> Mapping[str, object]:
 
 
 def _retry_changed(look: Callable[[], R], *, looks: int) -> R:
-    """Return the result of `look`. If it raises RuntimeError because the object changed, call it again.
+    """Call `look` and return its result. `look` reads an object; it is called at most `looks` times.
 
-    It is called at most `looks` times.
+    A RuntimeError means that the object was changed while it was read, so `look` is called again. The error of the last
+    call is raised.
     """
     for _ in range(looks - 1):
         try:

@@ -41,7 +41,10 @@ PAGES_MAX = 20  # pages read of a server's list of tools
 
 
 class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
-    """The settings of a source that uses an MCP server. mica starts it (`command`) or connects to it (`url`)."""
+    """The settings of a source that uses an MCP server.
+
+    With `command`, mica starts the server; with `url`, mica connects to a server that is running.
+    """
 
     command: (
         Annotated[tuple[str, ...], About(min_length=1, description='a program and its words, as in ["mica", "mcp"]')]
@@ -64,7 +67,10 @@ class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
 
 
 class McpSource(DeclaredSource):
-    """A source that asks an MCP server. The session stays open between questions; a lost session is replaced."""
+    """A source that asks an MCP server.
+
+    The session with the server stays open between questions. If it is lost, a new one is opened.
+    """
 
     driver = "mcp"
     needs = "mcp.client"
@@ -117,9 +123,9 @@ class McpSource(DeclaredSource):
         return self.map_document(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _fetch(self, concept: Concept) -> str:
-        """Return the server's answer as text. If the session was lost, try once more with a new one.
+        """Return the server's answer as text. If the session is lost, try once more with a new session.
 
-        Raises SourceFailed.
+        Raises SourceFailed if the server cannot be reached, if it refuses the request, or if its tool fails.
         """
         is_new = self._session is None
         while True:
@@ -158,9 +164,9 @@ class McpSource(DeclaredSource):
         return text
 
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
-        """Return the structured content as JSON, or the texts if there is no structured content.
+        """Return the structured content of an answer as JSON, or its texts if there is no structured content.
 
-        Raises SourceFailed if there is neither, or if the result is too long.
+        Raises SourceFailed if the content is only pictures or bytes, or if the result is too long.
         """
         if isinstance(structured, dict) and list(structured) == ["result"]:
             structured = structured["result"]  # the SDK wraps a result that is not an object
@@ -176,10 +182,10 @@ class McpSource(DeclaredSource):
     # -- The session ----------------------------------------------------------------------------------------------
 
     async def _opened(self) -> McpConnection:
-        """Return the current session, or a new one that may still be opening.
+        """Return the current session, or a new one that is still opening in the background.
 
-        If the caller is cancelled, the session continues to open in the background, so that the next question can use
-        it.
+        A caller that is cancelled does not stop the opening, so the next question can use the session. Raises
+        SourceFailed if an environment variable is not set or the SDK is not installed.
         """
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
@@ -277,7 +283,10 @@ class McpSource(DeclaredSource):
 
 
 class McpConnection:
-    """A session that is open or opening: a future with its client, and the task that opens and closes it."""
+    """A session with a server that is open or opening.
+
+    `client` is a future with the SDK's client, and `task` opens and closes the session. Setting `is_over` ends it.
+    """
 
     def __init__(self) -> None:
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -287,7 +296,7 @@ class McpConnection:
 
 
 class _SessionEnded(Exception):
-    """Raised when the session has ended, so that another one can be opened."""
+    """Raised if the session with the server has ended, so that a new one can be opened."""
 
 
 def _parse_argument(value: object) -> object:

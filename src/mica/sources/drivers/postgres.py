@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
     Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
 
-CONNECTIONS_MAX = 4  # to one server, for all its sources; many processes share the server's default of 100
+CONNECTIONS_MAX = 4  # to one address, shared by its sources; a server allows 100 by default, for all processes
 CONNECT_S = 10  # for a new connection, in the background; a question waits no longer than its own limit
 # A rollback undoes settings, but a query may have taken a session-level lock, which would remain.
 FREE = "ROLLBACK; SELECT pg_advisory_unlock_all()"
 END_S = 2  # how long a server may take to confirm a cancel; after that the connection is dropped
 SIZED = (str, bytes)  # column types that can be long
-ROWS_AT_ONCE = 64  # fetched at a time; their size is checked after each batch
-BYTES_MAX = 1_000_000  # of one answer; a single row is limited only by the time limit
+ROWS_AT_ONCE = 64  # rows fetched at a time; their size is checked after each batch
+BYTES_MAX = 1_000_000  # of all rows of one answer together, checked after they were fetched
 
 
 class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
@@ -53,7 +53,10 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
 
 
 class PostgresPool:
-    """The connection pool for one address. All sources with this address share it; the last one to close closes it."""
+    """The connection pool for one address. All sources with this address share the pool.
+
+    Each source calls `join` first, and `leave` when it is closed. The last source to leave closes the pool.
+    """
 
     def __init__(self, dsn: Secret) -> None:
         self._dsn = dsn
@@ -68,9 +71,9 @@ class PostgresPool:
         self._users += 1
 
     async def connection(self) -> Connection:
-        """Return a connection from the pool.
+        """Return a connection from the pool. If none is idle, one is opened, or the call waits for one.
 
-        If the caller is cancelled, the connection is still opened in the background, and the next caller gets it.
+        If the caller is cancelled, a connection is still opened in the background for the next caller.
         """
         pool = await self._opened()
         if pool.get_idle_size():
@@ -112,7 +115,7 @@ class PostgresPool:
             self._in_the_background(self._released(acquiring.result()))
 
     def leave_behind(self, connection: Connection) -> None:
-        """Return a connection to the pool in the background, as soon as its query has ended on the server."""
+        """Give a connection back to the pool in the background, as soon as its query has ended on the server."""
         self._in_the_background(self._release(connection))
 
     def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
@@ -121,7 +124,7 @@ class PostgresPool:
         ending.add_done_callback(self._ending.discard)
 
     async def _release(self, connection: Connection) -> None:
-        """Roll back the transaction and return the connection to the pool. A broken connection is discarded."""
+        """Roll back the transaction and give the connection back to the pool. A broken connection is discarded."""
         from mica.store.postgres.server import FAILURES, discard
 
         process = None
@@ -143,7 +146,7 @@ class PostgresPool:
                 await self._pool.release(connection, timeout=END_S)
 
     async def _end(self, process: int) -> None:
-        """Terminate the server process `process`, which still runs a query although the query was cancelled.
+        """Terminate the server process with the id `process`, which still runs a query although it was cancelled.
 
         A query continues if the cancel arrives before it begins, or if one of its functions ignores the cancel.
         """
@@ -196,9 +199,9 @@ class PostgresSource(DeclaredSource):
     table: PostgresTable
 
     def __init__(self, name: str, table: PostgresTable, around: Around, *, server: PostgresPool | None) -> None:
-        """`server` is None if the environment variable with its address is not set.
+        """`server` is the connection pool. It is None if the environment variable with the server's address is not set.
 
-        Every question then fails and says so.
+        Every question then fails, and the error names the variable.
         """
         super().__init__(name, table, around)
         self._server = server
@@ -226,9 +229,10 @@ class PostgresSource(DeclaredSource):
         return MappedRows(mapped.fragments, mapped.missing + missing)
 
     async def _fetch(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        """Return a pair: the first rows, and messages that say why further rows were left out.
+        """Run a query with the values in `bound`. Return a pair: the first rows, and messages about rows left out.
 
-        Raises SourceFailed, or TimeoutError.
+        If the connection was lost or the tables have changed, the query is tried once more. Raises SourceFailed if the
+        query fails, and TimeoutError if the server does not answer in time.
         """
         if self._is_closed:
             raise SourceFailed(self.name, "it is closed; open the memory again")
@@ -316,9 +320,9 @@ class PostgresSource(DeclaredSource):
             server.leave_behind(connection)
 
     async def _prepared(self, connection: Connection, query: str) -> list[str]:
-        """Prepare a query and return the types of its parameters.
+        """Prepare a query and return the names of its parameters' types.
 
-        If the types have changed since the last time, all connections will prepare the query again.
+        If the types have changed since the last time, all connections will prepare the query again when they run it.
         """
         statement = await connection.prepare(query, name="")
         kinds = [each.name for each in statement.get_parameters()]
@@ -328,9 +332,9 @@ class PostgresSource(DeclaredSource):
         return kinds
 
     def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
-        """Convert the texts in `bound` to the types in `wanted`, those of the query's parameters.
+        """Convert the values of a query's parameters from texts (`bound`) to the types of the parameters (`wanted`).
 
-        Raises SourceFailed if a text does not fit its type.
+        Raises SourceFailed if a text does not fit its type, or if the numbers of values and types differ.
         """
         if self.table.parameters is None and not wanted:
             return []
@@ -352,9 +356,9 @@ class PostgresSource(DeclaredSource):
         return values
 
     def _describe(self, error: BaseException) -> str:
-        """Return the reason of a PostgreSQL error, with a remedy.
+        """Return a message for an error of PostgreSQL, with the reason and what to do.
 
-        Of the address it shows only the host and the database.
+        Of the server's address, the message shows only the host, port and database.
         """
         import asyncpg
 

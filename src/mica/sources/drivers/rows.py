@@ -1,4 +1,7 @@
-"""Converts rows of sources to fragments, with templates such as `{verdict}: {reasoning}`."""
+"""Converts the rows that a source returns to fragments, with templates such as `{verdict}: {reasoning}`.
+
+A row has named columns. A template is a text with placeholders in braces, which are mostly names of columns.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.sources.protocol import KEY_CHARACTERS_MAX, PHI_INV, Concept, Fragment, Value, is_value
 
-TEXT_CHARACTERS_MAX = 2_000  # about 500 tokens, ten times what a fragment should cost; a longer text is cut
+TEXT_CHARACTERS_MAX = 2_000  # of one text; about 500 tokens, ten times what a fragment should cost
 REFERENCES_MAX = 8  # in a chain of `$ref`; a longer chain is probably circular
 UNSTATED_CONFIDENCE = PHI_INV  # of a row without a confidence: the highest confidence shown for a single source
-SECONDS_MAX = 100_000_000_000  # a larger number is in milliseconds: this is the year 5138
-ROWS_TOLD_MAX = 3  # unusable rows that are reported individually; others are counted
+SECONDS_MAX = 100_000_000_000  # the year 5138; a larger number is a time in milliseconds
+ROWS_TOLD_MAX = 3  # unusable rows that are reported individually; the others are only counted
 
 NUMBER_DIGITS_MAX = 300
 LONG_NUMBER = (
@@ -26,11 +29,11 @@ LONG_NUMBER = (
 )
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a placeholder that is not a column, or a path into a column
+_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # matches a placeholder that is not just the name of a column
 
 
 class MissingColumn:
-    """The type of `NOTHING`, which stands for the value of a column that a row does not have."""
+    """The type of `NOTHING`, which is used instead of a value if a row does not have a column."""
 
 
 NOTHING = MissingColumn()
@@ -38,7 +41,7 @@ _PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal, Missin
 
 
 class Unusable(ValueError):
-    """Raised for a row that cannot become a fragment. The message is the reason."""
+    """Raised if a row cannot be converted to a fragment. The message is the reason."""
 
 
 class Template:
@@ -48,7 +51,7 @@ class Template:
     """
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for unbalanced braces."""
+        """Raises ValueError for a brace without its counterpart, and for an empty placeholder."""
         self.text = text
         self._parts: list[tuple[bool, str]] = []  # whether the part is a placeholder, and its name or text
         at = 0
@@ -67,8 +70,8 @@ class Template:
                 self._parts.append((True, found[1].strip()))
         self._add(text[at:])
         is_column = len(self._parts) == 1 and self._parts[0][0] and not _SPECIAL.match(self._parts[0][1])
-        self.column = self._parts[0][1] if is_column else None  # set if the template is a single column
-        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # set if it has no placeholders
+        self.column = self._parts[0][1] if is_column else None  # a column's name, if the template is only this column
+        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # the text without placeholders
 
     def _add(self, text: str) -> None:
         if text:
@@ -76,11 +79,11 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the placeholders, in order."""
+        """The names of the placeholders, in the order of the text."""
         return tuple(name for is_place, name in self._parts if is_place)
 
     def filled(self, row: SourceRecord) -> object:
-        """Return the template filled with values of a row; NOTHING if the row does not have one of the columns."""
+        """Return the template filled with values of a row; NOTHING if the row lacks any column that it needs."""
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         texts = []
@@ -97,9 +100,9 @@ class SourceRecord(NamedTuple):
 
     columns: object  # a mapping, or an object with attributes
     concept: Concept
-    name: str = ""  # `{@name}`: its key in an object, or its number in a list
-    path: str = ""  # its location, for a person
-    root: object = None  # the document that `$ref` points into
+    name: str = ""  # the value of `{@name}`: the row's key in an object, or its number in a list
+    path: str = ""  # where a person finds the row in the source
+    root: object = None  # the document that the row is from; `$ref` points into it
 
     def look(self, path: str) -> object:
         """Return the value of the placeholder `path`; NOTHING if the row does not have it.
@@ -123,7 +126,7 @@ class SourceRecord(NamedTuple):
         return here
 
     def _resolve(self, value: object) -> object:
-        """Return the value that a `$ref` refers to in the same document. Any other value is returned as it is.
+        """Return the value that a `$ref` refers to in the same document. Any other `value` is returned unchanged.
 
         Raises Unusable if references form a circle or refer to another document.
         """
@@ -157,7 +160,7 @@ Moment = Annotated[str, msgspec.Meta(description='a column with a time, as in "{
 
 
 class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A template for each field of a fragment. Without one, a field is filled from the column of the same name."""
+    """A template for each field of a fragment. By default, a field is filled from the column of the same name."""
 
     key: Templated = "{key}"
     text: Templated = "{text}"
@@ -176,16 +179,17 @@ class FragmentTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class MappedRows(NamedTuple):
-    """The fragments made from rows, and `missing`: messages about rows that could not be used or were left out."""
+    """The fragments made from rows. `missing` has messages about rows that could not be used or were left out."""
 
     fragments: tuple[Fragment, ...]
     missing: tuple[str, ...]
 
 
 class RowMapping:
-    """Converts the rows of one source to fragments. Raises ValueError for an invalid template."""
+    """Converts the rows of one source to fragments."""
 
     def __init__(self, source: str, table: FragmentTable) -> None:
+        """`source` is the name of the source, and `table` has its templates. Raises ValueError for an invalid one."""
         self._source = source
         self._is_estimate = table.is_estimate
         self._templates = {name: _template(name, getattr(table, name)) for name in _MAPPED}
@@ -199,7 +203,8 @@ class RowMapping:
     ) -> MappedRows:
         """Return the fragments made from rows, in order. `missing` of the result reports the rows that cannot be used.
 
-        A row without a time gets the time `at`, or `now` if `at` is None. `where` is put before each locator.
+        A row without a time gets the time `at`, or `now` if `at` is None. A row without a locator gets one made of
+        `where` and the row's path, name or number.
         """
         mapped: list[Fragment] = []
         unusable: list[str] = []
@@ -240,10 +245,10 @@ class RowMapping:
         )
 
     def _filled(self, name: str, row: SourceRecord) -> object:
-        """Return the value of the fragment's field `name` for a row.
+        """Return the value for the fragment's field `name`: the template of this field, filled from a row.
 
-        If the row does not have the column, Unusable is raised for a template from the settings, and NOTHING is
-        returned for the default template.
+        The row may lack a column that the template needs. If the template is the default, NOTHING is then returned. If
+        the settings give another template, Unusable is raised.
         """
         columns = row.columns
         if (column := self._columns.get(name)) is not None and type(columns) is dict:
@@ -300,7 +305,10 @@ def _columns(row: SourceRecord) -> str:
 
 
 def as_text(value: object) -> str:
-    """Convert a value to a text to show. Raises Unusable for bytes and for values that cannot be written as text."""
+    """Convert a value to a text to show; None and NOTHING become an empty text.
+
+    Raises Unusable for bytes, and for values that cannot be written as text.
+    """
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if value is None or value is NOTHING:
@@ -324,9 +332,10 @@ def as_text(value: object) -> str:
 
 
 def as_value(value: object) -> Value:
-    """Convert a value to one that can be compared.
+    """Convert a value to one that a fragment can have and that can be compared: a text, number, boolean or None.
 
-    Raises Unusable for a number that is infinite, not a number (NaN) or too long.
+    Values of other types become texts, and NOTHING becomes None. Raises Unusable for bytes, and for a number that is
+    infinite, not a number (NaN) or too long.
     """
     if type(value) is str:
         return _cut(as_text(value), TEXT_CHARACTERS_MAX)
@@ -350,7 +359,8 @@ def as_value(value: object) -> Value:
 def as_time(value: object, name: str) -> datetime:
     """Convert a value to a time in UTC. A time without a zone counts as UTC.
 
-    Raises Unusable if the value is not a time.
+    The value may be an ISO 8601 text, a datetime, a date, or a number: the seconds or milliseconds since 1970. Raises
+    Unusable if it is not a time; the message calls the value `name`.
     """
     try:
         if isinstance(value, str):

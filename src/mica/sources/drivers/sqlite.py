@@ -23,7 +23,7 @@ from mica.sources.threads import PER_SOURCE_MAX
 
 BUSY_MS = 50  # how long to wait for a writer; a reader of a file in WAL mode never waits
 STEPS = 1_000  # instructions of SQLite's virtual machine between two checks of the time limit: some 20 µs
-CELL_BYTES_MAX = 1_000_000  # of one value; longer ones are content, not a statement
+CELL_BYTES_MAX = 1_000_000  # of all values of one answer together; more is content, not a statement
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 READING = frozenset({apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_RECURSIVE})
 
@@ -113,9 +113,9 @@ class SqliteSource(DeclaredSource):
 
     @contextmanager
     def _cursor(self, is_over: Callable[[], bool]) -> Iterator[apsw.Cursor]:
-        """Yield a cursor of a connection that no other call uses.
+        """Return a context with a cursor of a connection that no other call uses.
 
-        When `is_over` returns True, a running query is aborted.
+        SQLite calls `is_over` while it runs a query. When `is_over` returns True, the query is aborted.
         """
         key, connection = self._connection()
         connection.set_progress_handler(is_over, STEPS)
@@ -131,9 +131,10 @@ class SqliteSource(DeclaredSource):
                 self._idle.append((key, connection))
 
     def _connection(self) -> tuple[tuple[int, int], apsw.Connection]:
-        """Return a pair: the device and inode of the file, and a connection to it.
+        """Return a pair: the device and inode of the file, and a connection to the file.
 
-        If the file is replaced later, its device and inode differ from these.
+        The device and inode show later whether the connection is still to the file at this path, or to a file that was
+        replaced. Raises SourceFailed if there is no regular file.
         """
         try:
             found = self._path.stat()
@@ -213,7 +214,10 @@ class SqliteSource(DeclaredSource):
 
 
 def _only_reading(operation: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:
-    """An authorizer for SQLite. It allows a query to read tables and call functions, and nothing else."""
+    """Return SQLITE_OK if a query may do this operation, otherwise SQLITE_DENY. SQLite calls this as an authorizer.
+
+    A query may read tables and call functions. It may do nothing else.
+    """
     is_allowed = (
         operation in READING
         or (operation == apsw.SQLITE_FUNCTION and second != "load_extension")

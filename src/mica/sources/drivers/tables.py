@@ -70,29 +70,29 @@ class SourceTable(
 
 
 class Around(NamedTuple):
-    """What all declared sources of a memory share: the threads, the base folder of paths, and environment variables."""
+    """What all declared sources share: the thread pool, the folder that relative paths start from, and variables."""
 
     pool: Pool
     folder: Path  # relative paths are resolved against it
-    variables: Mapping[str, Secret] = {}  # the variables that `…_env` keys name
+    variables: Mapping[str, Secret] = {}  # the environment variables that `…_env` keys name
 
 
 class SourceQueryPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The query that a source would run about a concept. It was not run."""
+    """The query that a source would run about a concept. The query was not run."""
 
     source: str
     driver: str
     place: str  # the server, file or object; without secrets
-    asks: str  # the query, path or call
-    parameters: dict[str, str]  # the values bound to it
+    asks: str  # the text of the query, the path of the file, or the call
+    parameters: dict[str, str]  # the parameters of the query by name, with their values
     declared: SourceDeclaration
 
 
 class DeclaredSource(ABC):
-    """A source that a table of the settings declares.
+    """The base class of sources that a table of the settings declares.
 
-    It runs a query under a time limit and makes fragments of its rows. If rows are left out, the answer is a `Partial`,
-    which says why.
+    For each question, such a source runs a query under a time limit and converts the rows of the result to fragments.
+    If rows are left out, the answer is a `Partial`, which says why.
     """
 
     driver: ClassVar[str]
@@ -153,9 +153,9 @@ class DeclaredSource(ABC):
         return Partial(mapped.fragments, missing=missing)
 
     def cut(self, what: str) -> str:
-        """Return the message that only the first `fragments_max` rows are used.
+        """Return a message for a person: only the first `fragments_max` rows are used.
 
-        `what` is the plural noun that the message uses for the rows, such as "rows".
+        `what` is the word for the rows in the message, such as "rows".
         """
         return (
             f"only the first {self.declared.fragments_max} {what} are used; ask for fewer, "
@@ -172,7 +172,11 @@ class DeclaredSource(ABC):
         at: datetime | None = None,
         where: str = "",
     ) -> MappedRows:
-        """Return the fragments made from the rows of a document whose columns have the values in `wanted`."""
+        """Return the fragments made from those rows of a document that have all values in `wanted`.
+
+        `wanted` maps columns to values as text. A row without a time gets the time `at`, or `now` if `at` is None. The
+        locator of a row without one begins with `where`, or with `place` if `where` is empty.
+        """
         rows = document.rows(concept, wanted)
         most = self.declared.fragments_max
         mapped = self.mapping.fragments(rows[:most], now=now, at=at, where=where or f"{self.place}#")
@@ -181,7 +185,7 @@ class DeclaredSource(ABC):
 
     @property
     def hint(self) -> str:
-        """The end of the error message for a source that does not answer in time: a possible cause."""
+        """A possible cause, with which the error message ends if the source does not answer in time."""
         return "is it busy, or away?"
 
     @property
@@ -195,14 +199,14 @@ class DeclaredSource(ABC):
 
     @abstractmethod
     def explain(self, concept: Concept) -> SourceQueryPreview:
-        """Return the query that `query` would run about a concept. It is not run."""
+        """Return a description of what `query` would run about a concept. Nothing is run."""
 
     @abstractmethod
     async def check(self) -> str:
         """Test the source, and return one sentence about what was found. Raises SourceFailed if it does not answer."""
 
     async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
-        """Open the connections that stay open between questions. Raises SourceFailed."""
+        """Open the connections that stay open between questions. Raises SourceFailed if that is not possible."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -245,9 +249,9 @@ class QueryTemplate:
         return self._template.names
 
     def of(self, concept: Concept, *, quoted: Callable[[str], str] = str) -> str:
-        """Return the text for one concept.
+        """Return the text with the placeholders replaced by the parts of one concept.
 
-        Each part of the concept is passed through `quoted` before it is inserted.
+        Each part is passed through `quoted` before it is inserted.
         """
         if self._template.column is not None and quoted is str:  # nearly always a single part
             return as_text(getattr(concept, self._template.column))
@@ -261,9 +265,10 @@ def parts_of(concept: Concept) -> dict[str, str]:
 
 
 class Where:
-    """Conditions on rows: each names a column and the text that it must equal, which may contain parts of the concept.
+    """Conditions on rows. Each condition maps a column to a template that the value of the column must equal.
 
-    Rows are filtered after the query, not by it.
+    The templates may have placeholders for the concept, which are filled first. The rows are filtered after the query,
+    not by the query.
     """
 
     def __init__(self, conditions: dict[str, str]) -> None:
@@ -279,10 +284,13 @@ class Where:
 
 
 def driver_of(source: Source) -> str:
-    """Return the name of a source's driver; "mica" for mica's own sources."""
+    """Return the name of a source's driver; "mica" for a source that no driver made."""
     return source.driver if isinstance(source, DeclaredSource) else "mica"
 
 
 def place_of(source: Source) -> str:
-    """Return the server, file or object that a source reads, without secrets; "this space" for mica's own sources."""
+    """Return the server, file or object that a source reads, without secrets.
+
+    For a source that no driver made, this is "this space".
+    """
     return source.place if isinstance(source, DeclaredSource) else "this space"
