@@ -84,7 +84,7 @@ from mica.store.space import WorkingTrees
 
 RESERVED = ("help", "explore", "handoff")  # commands and skills that exist without any trail
 APPENDED_AT_ONCE = 1_000  # events
-WALK_EVENTS_MAX = 500_000  # the latest that walks are read from: years of one person's work
+WALK_EVENTS_MAX = 500_000  # the latest events that walks are read from: years of one person's work
 DAILY_TASKS_MAX = 60  # tasks that a daily evolution learns from; takes a few seconds
 
 # Within the class, `list` is a method.
@@ -111,9 +111,9 @@ class Trails:
         home: Path | None,
         append_named: Callable[[Sequence[Event]], Awaitable[Appended]],
     ) -> None:
-        """`home` is the data folder, None for a store that exists only in this process.
+        """`home` is the data folder; None if the store exists only in this process.
 
-        `append_named` stores events that already have ids, and skips events that are already stored.
+        `append_named` stores events that already have ids, and skips those that are already stored.
         """
         self._events = events
         self._log = log
@@ -135,9 +135,10 @@ class Trails:
         with_archived: bool = False,
         limit: int | None = 20,
     ) -> ListOfTrails:
-        """Return up to `limit` trails of this state and this shape (kind of task), highest score first.
+        """Return at most `limit` trails with this state and this shape (kind of task), highest score first.
 
-        Archived trails are included only with `with_archived`, or if `state` is "archived".
+        None as state or shape means any. Archived trails are included only with `with_archived`, or if `state` is
+        "archived".
         """
         await self._library.refresh()
         trails = [
@@ -148,24 +149,24 @@ class Trails:
         return rank_trails(trails)[:limit]
 
     async def known(self) -> ListOfTrails:
-        """Return every trail, archived ones included, highest score first. This is fast even if the log is long.
+        """Return all trails, also archived ones, highest score first. This is fast even if the log is long.
 
-        If the log is short, trails are first learned from new events. From a long log, only other methods and the daily
-        evolution learn; if none of them has run yet, the result is empty.
+        If the log is short, trails are first learned from new events. This method never learns from a long log; if the
+        daily evolution and the other methods have not done that yet, the result is empty.
         """
         await self._library.refresh(even_if_slow=False)
         return rank_trails(await self._library.trails())
 
     async def show(self, reference: str) -> Trail:
-        """Return the trail with this name or key. Raises UnknownTrail.
+        """Return the trail with this name or key. Raises UnknownTrail if there is none.
 
-        If the key belonged to a trail that was merged into another one, that other trail is returned.
+        If the key is that of a trail which was merged into another one, that other trail is returned.
         """
         await self._library.refresh()
         return await self._library.get(reference)
 
     async def stats(self) -> TrailStatistics:
-        """Statistics of trails and walks, and the cost of each kind of task, counted from the log."""
+        """Return statistics of trails and walks, and the tokens that tasks of each kind take, counted from the log."""
         await self._library.refresh()
         walks = await self._library.walks(COUNTED_FROM)
         known = sum(ending_of(walk) is not None for walk in walks)
@@ -174,10 +175,11 @@ class Trails:
     async def choose(
         self, task: str, *, paths: Sequence[str] = (), agent: str | None = None, limit: int = CHOICES
     ) -> Choices:
-        """Return up to `limit` trails that match a task, the most certain match first; empty if none matches.
+        """Return at most `limit` trails that match a task, the most certain match first; empty if none matches.
 
-        Only trails that may be offered without a request are considered: those in the state "crystallized" and those in
-        the state "hot". `paths` are the files that the task mentions or has touched, in order.
+        Only trails that may be offered without a request are considered: those in the state "crystallized" or "hot"
+        that are not suspended. `paths` are the files that the task mentions or has touched, in order. `agent` is the
+        agent whose success with each trail counts, by default the one in the current context.
         """
         await self._library.refresh()
         offered = [trail for trail in await self._library.trails() if trail.is_offered]
@@ -185,7 +187,7 @@ class Trails:
         return choose(task, offered, gates=self._gates, paths=paths, agent=who, limit=limit)
 
     async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
-        """Return up to `limit` trails that lead to the path `about` or match the task `about`, best first.
+        """Return at most `limit` trails that lead to the path `about` or match the task `about`, best first.
 
         Unlike `choose`, this method includes trails in every state, except suspended trails. The log records that the
         returned trails were offered. After an empty result, search as usual: new trails are learned from the files that
@@ -253,7 +255,7 @@ class Trails:
 
         A trail gets a name automatically only if it was used often and with success. This method requires neither.
 
-        Raises UnknownTrail, and InvalidInput if the name is invalid or taken.
+        Raises UnknownTrail if there is no such trail, and InvalidInput if the name is invalid or taken.
         """
         trail = await self.show(reference)
         if slug is not None and check_slug(slug) != trail.slug:
@@ -267,22 +269,29 @@ class Trails:
     async def rename(self, reference: str, slug: str) -> Trail:
         """Rename a crystallized trail.
 
-        Raises UnknownTrail, and InvalidInput if the trail is not crystallized or the name is invalid or taken.
+        Raises UnknownTrail if there is no such trail, and InvalidInput if the trail is not crystallized or the name is
+        invalid or taken.
         """
         trail = await self._crystallized(reference)
         await self._library.check_free(check_slug(slug))
         return await self._change(trail, RENAMED, {"slug": check_slug(slug)})
 
     async def suspend(self, reference: str, *, reason: str) -> Trail:
-        """Stop offering a trail until `resume`. Raises UnknownTrail, and InvalidInput if it is not crystallized."""
+        """Stop offering a trail until `resume` is called.
+
+        Raises UnknownTrail if there is no such trail, and InvalidInput if the trail is not crystallized.
+        """
         return await self._change(await self._crystallized(reference), SUSPENDED, {"reason": redact(reason)})
 
     async def resume(self, reference: str) -> Trail:
-        """Offer a suspended trail again. Raises UnknownTrail, and InvalidInput if it is not crystallized."""
+        """Offer a suspended trail again.
+
+        Raises UnknownTrail if there is no such trail, and InvalidInput if the trail is not crystallized.
+        """
         return await self._change(await self._crystallized(reference), RESUMED, {})
 
     async def chosen_names(self) -> dict[str, str]:
-        """The trail names that people chose, by trail key."""
+        """Return the names of trails that people chose, by the key of the trail."""
         await self._library.refresh()
         records = await self._events.query(EventQuery(names=TRAIL_EVENTS, limit=None))
         return {named.key: named.slug for named in named_trails(records) if named.is_chosen}
@@ -315,10 +324,11 @@ class Trails:
     async def load(
         self, reference: str, *, root: Path, budget_tokens: int = LOADED_TOKENS, outcome: Outcome = "unknown"
     ) -> LoadedTrail:
-        """Load the current text of a trail's line ranges, in order, within a token budget.
+        """Load the current text of a trail's line ranges, in order. The whole text has at most `budget_tokens` tokens.
 
         The ranges are found again in the working tree at `root`. The result lists the ranges that have moved, and those
-        that are omitted because they no longer exist or do not fit. The use of the trail is recorded.
+        that are omitted because they no longer exist or do not fit. The use of the trail is recorded, with the outcome
+        of the task if it is known already.
         """
         check_budget("loaded trail", budget_tokens)
         trail = await self.show(reference)
@@ -329,7 +339,10 @@ class Trails:
     async def track(
         self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
     ) -> EventId:
-        """Record in the current context that a trail was used, with the task's outcome if known."""
+        """Record in the current context that a trail was used, and return the id of the recorded event.
+
+        `outcome` is the outcome of the task for which it was used, and `tokens` the tokens that were loaded.
+        """
         _check_outcome(outcome)
         trail = reference.trail if isinstance(reference, Choice) else reference
         trail = await self.show(trail) if isinstance(trail, str) else trail
@@ -350,7 +363,7 @@ class Trails:
         agent: str | None = None,
         at: datetime | None = None,
     ) -> Ref:
-        """Record a walk: the files that were opened and changed for a task, in order. Returns its reference.
+        """Record a walk: the files that were opened and changed for a task, in order. Returns a reference to the walk.
 
         This is for orchestrators and build workflows that observe an agent's work themselves. A step is a `Step` or a
         mapping with its fields: `path`, `operation`, and if known `start_line`, `end_line`, `total_lines`, `tokens`,
@@ -370,7 +383,7 @@ class Trails:
         return walk
 
     def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
-        """Record the outcome of the task that `walk` belongs to. If several are recorded, the latest one counts."""
+        """Record the outcome of the task that `walk` belongs to. Of several recorded outcomes, the last one counts."""
         _check_outcome(outcome)
         data: dict[str, object] = {"outcome": outcome}
         if reason:
@@ -410,10 +423,10 @@ class Trails:
         return key_of(paths) if len(paths) > 1 else None
 
     async def import_walks(self, lines: Iterable[bytes]) -> Appended:
-        """Import walks from JSON lines that an orchestrator or build workflow wrote. All or none are stored.
+        """Import walks from JSON lines that an orchestrator or build workflow wrote. All walks are stored, or none.
 
         Each line is an object with `task`, `steps`, an optional `id`, and the other arguments of `record`. A line that
-        was imported before changes nothing. Raises InvalidInput with the numbers of the invalid lines.
+        was imported before changes nothing. If lines are invalid, InvalidInput is raised with their numbers.
         """
         events = await asyncio.to_thread(parse_walks, list(lines), now=self._clock())
         await self._log.stored()
@@ -431,7 +444,7 @@ class Trails:
         return await self._library.publish(trails, destination, dry_run=dry_run)
 
     async def publications(self) -> Sequence[Publication]:
-        """The destinations to which commands and skills of this space were published."""
+        """Return the destinations to which commands and skills of this space were published."""
         return await self._library.publications()
 
     async def republish(self, publications: Iterable[Publication]) -> RepublishResult:
@@ -465,7 +478,7 @@ class Trails:
     # -- Learning
 
     async def learn(self) -> int:
-        """Learn trails from the whole log, and return the number of trails. Calling it again changes nothing."""
+        """Learn trails from the whole log, and return the number of trails. A second call changes nothing."""
         return await self._library.learn()
 
     async def is_learning(self) -> bool:
@@ -496,11 +509,11 @@ class Trails:
         return total
 
     async def learn_tasks(self, *, root: Path | None = None, limit: int | None = None) -> int:
-        """Train the weights of `navigate` on new tasks; returns the number of tasks.
+        """Train the weights of `navigate` on new tasks, at most `limit`; returns the number of these tasks.
 
-        Each task is predicted from earlier events, and the prediction is compared with the files it needed. The
-        candidate files come from the git history at `root`, by default the directory of the latest session. Only
-        numbers are learned; they are saved in the data folder.
+        Each task is predicted from earlier events, and the prediction is compared with the files that the task needed.
+        The candidate files come from the git history at `root`, by default the directory of the latest session. Only
+        numbers are learned; they are saved in the data folder. Without a data folder, nothing is learned.
         """
         if self._home is None or not await self._log.query(EventQuery(names=tuple(STEPS), limit=1)):
             return 0
@@ -548,7 +561,10 @@ class Trails:
         )
 
     async def evolve_daily(self) -> int:
-        """The daily job: `evolve`, then `learn_tasks` for the day's tasks. Returns the number of changed trails."""
+        """Do the daily job: call `evolve`, then `learn_tasks` with at most DAILY_TASKS_MAX new tasks.
+
+        Returns the number of trails that were crystallized or got a new version.
+        """
         result = await self.evolve()
         if await self.is_learning():
             await self.learn_tasks(limit=DAILY_TASKS_MAX)
@@ -563,11 +579,12 @@ class Trails:
         latest: int | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> Replay:
-        """Measure what offering paths would have saved or cost in this space's past tasks.
+        """Measure what offering the paths of predicted files would have saved or cost in this space's past tasks.
 
-        Each task is predicted only from what happened before it. `latest` limits the measurement to that many of the
-        last tasks. Files are taken from the git history at `root`, by default the directory of the latest session.
-        Without a git history, only files that were opened before can be offered; `missing` of the result reports that.
+        Each task is predicted only from what happened before it. `latest` is the number of the last tasks that are
+        measured; None means all. Files are taken from the git history at `root`, by default the directory of the latest
+        session. Without a git history, only files that were opened before can be offered; `missing` of the result
+        reports that. `on_progress` is called with the number of tasks processed so far.
         """
         events = await self._log.query(EventQuery(names=WALK_EVENTS, limit=WALK_EVENTS_MAX))
         where = self._trees.latest_directory(events) if root is None else root
@@ -614,9 +631,9 @@ def _check_outcome(outcome: str) -> None:
 
 
 def _check_step(step: object) -> Step:
-    """Return a step with a normalized path.
+    """Return a copy of a step with a normalized path.
 
-    Raises InvalidInput if the argument is not a `Step`, or if its path is outside the project.
+    Raises InvalidInput if the argument is not a `Step`, or if the path of the step is outside the project.
     """
     if not isinstance(step, Step):
         raise InvalidInput(f"{step!r} is not a step; use mica.model.walk.Step with a path and lines")

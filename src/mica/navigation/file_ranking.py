@@ -28,7 +28,10 @@ PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # matches every text that mentions 
 
 
 class FileRanking:
-    """Ranks the files of a space's working trees, and owns the navigators and caches that are used for it."""
+    """Ranks the files of a space's working trees by how probably a task needs them.
+
+    It owns the caches for this, and a `Navigator` for each working tree.
+    """
 
     def __init__(
         self,
@@ -45,10 +48,10 @@ class FileRanking:
         spools: Spools | None,
         reads_ahead: bool,
     ) -> None:
-        """`directory` finds the working tree that the space is about. `home` is the data folder; None if there is none.
+        """`directory` returns the working tree that the space is about. `home` is the data folder; None without one.
 
         With `reads_ahead`, a request may start to read the log in the background for the next request. A short-lived
-        command should not do so, since it would have to wait for the read before it exits.
+        command should not do that, since it would have to wait for the read before it exits.
         """
         self._log = log
         self._event_log = event_log
@@ -89,7 +92,7 @@ class FileRanking:
         return places
 
     def navigator(self, root: Path) -> Navigator:
-        """The cached navigator of one working tree."""
+        """Return the navigator of the working tree at `root`. Each tree has one navigator, which is cached."""
         if root not in self._navigators:
             self._navigators[root] = Navigator(self._event_log, self._trails, root, space=self._space, home=self._home)
         return self._navigators[root]
@@ -97,8 +100,8 @@ class FileRanking:
     async def rank(self, task: str, within_s: float | None = None) -> list[RankedFile] | None:
         """Return the files that the task probably needs and that were opened in the past, best first.
 
-        The working tree is that of the latest session. None if there is no such tree, or if the ranking is not ready
-        within `within_s` seconds.
+        The working tree is that of the latest session. The result is None if there is no such tree, or if the ranking
+        is not ready within `within_s` seconds. If `within_s` is None, the call waits as long as necessary.
         """
         return await self._rank_by(self._ranking, self._event_log, task, within_s)
 
@@ -112,9 +115,10 @@ class FileRanking:
 
     @asynccontextmanager
     async def at(self, log: EventLog, trails: TrailTable, at: datetime) -> AsyncIterator[RankFiles]:
-        """Yield a function like `rank` that uses only this log and these trails, as of the time `at`.
+        """Return a context with a function like `rank` that uses only this log and these trails, as of the time `at`.
 
-        Learned weights are not used, since they may be newer. The files are those of the current working tree.
+        The weights learned from this space's tasks are not used, since they may be newer than `at`. The files are those
+        of the current working tree.
         """
 
         @cache
@@ -136,9 +140,10 @@ class FileRanking:
             await ranking.close()
 
     async def reorder(self, query: str) -> Reorder | None:
-        """Return a function that moves search results up if they mention files that are predicted for the query.
+        """Return a function that reorders the results of a search for `query`.
 
-        The result is None if the query is empty or there is no working tree.
+        The function moves results up that mention files which are predicted for the query. Return None instead of a
+        function if the query is empty or there is no working tree.
         """
         root = self._trees.latest(await self._event_log.query(EventQuery(names=(STARTED,), limit=1)))
         if root is None or not query.strip():
@@ -155,11 +160,11 @@ class FileRanking:
         return reorder
 
     async def latest_root(self) -> Path | None:
-        """The working tree of the latest session; None without a session, or if the tree is not on this machine."""
+        """Return the working tree of the latest session; None without a session, or if it is not on this machine."""
         return self._trees.latest(await self._log.query(EventQuery(names=(STARTED,), limit=1)))
 
     async def save(self) -> None:
-        """Save the history and the index of the latest session's working tree for other processes.
+        """Save the task history, and the index of the latest session's working tree, for other processes.
 
         Nothing is written if both were saved recently.
         """
@@ -168,7 +173,7 @@ class FileRanking:
             await self._ranking.save(root)
 
     def forget(self) -> None:
-        """Drop all cached and saved history. Call it after something in the log was purged or withdrawn."""
+        """Drop all cached and saved history. Call this after something in the log was purged or withdrawn."""
         if self._home is not None:
             self._ranking.forget()
         for navigator in self._navigators.values():

@@ -36,20 +36,20 @@ R = TypeVar("R")
 
 TOUCHING = ("read", "edit", "create")
 SESSIONS_MAX = 200  # the latest sessions whose files are saved for hooks
-EVENTS_MAX = 50_000  # the latest that are read: months of one person's work
-LIMIT_MAX = 1_000
+EVENTS_MAX = 50_000  # the latest events that are read: months of one person's work
+LIMIT_MAX = 1_000  # the most files that one request may ask for
 IDLE = timedelta(minutes=30)  # a task without events for this long has ended
 NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
 
-FILES_WEIGHT = 0.5  # of the highest probability of a mentioned file; docs/ranking.md has the values tried
-TEXT_CHARACTERS_MAX = 20_000  # of a search result that are searched for file names
+FILES_WEIGHT = 0.5  # how much the probability of a mentioned file raises a result's score; see docs/ranking.md
+TEXT_CHARACTERS_MAX = 20_000  # the beginning of a search result that is searched for file names
 
 
 class LogKnowledge(NamedTuple):
     """The task history and the walks that were read from the log at the time `at`.
 
-    `position` was the last position of the log at that time, and `generation` the number of purges until then. If
-    either number has changed since, the history is out of date.
+    At that time, `position` was the last position of the log, and `generation` the number of purges so far. If either
+    number has changed since, the history is out of date.
     """
 
     position: int
@@ -77,7 +77,10 @@ class Navigator:
         self._working: set[asyncio.Future[Any]] = set()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
-        """Predict up to `limit` files for a task, with lines to read. Raises InvalidInput for an invalid limit."""
+        """Predict at most `limit` files for a task, each with the lines to read first.
+
+        The files that `session` has touched so far are taken into account. Raises InvalidInput for an invalid limit.
+        """
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
         return await self._exclusively(partial(self._places, task, limit=limit, session=session, now=now))
@@ -130,19 +133,19 @@ class Navigator:
             await asyncio.wait(self._working)
 
     def forget(self) -> None:
-        """Drop the cached history. Call it after something in the log was purged or withdrawn."""
+        """Drop the cached history. Call this after something in the log was purged or withdrawn."""
         self._past = None
 
     async def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
-        """True if a history younger than `fresh_s` seconds is cached and nothing was purged since it was read."""
+        """True if a history is cached that was read less than `fresh_s` seconds ago, and nothing was purged since."""
         knowledge = await self._current_knowledge()
         return knowledge is not None and knowledge.is_fresh(now, timedelta(seconds=fresh_s))
 
     async def rank(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[RankedFile] | None:
         """Return the files that the task probably needs and that were opened in the past, best first.
 
-        `walked` are the files of the session so far, prompt by prompt. The log is not read: if no history is cached,
-        the result is None.
+        `walked` has the files that were touched for each prompt of the session so far. The log is not read: if no
+        history is cached, the result is None.
         """
         return await self._exclusively(partial(self._rank, task, walked))
 
@@ -151,7 +154,10 @@ class Navigator:
         return None if knowledge is None else await asyncio.to_thread(self._rank_opened_files, task, knowledge, walked)
 
     async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """The predicted files with their probabilities, from the cached history; empty if none is cached."""
+        """Return the predicted files with their probabilities; empty if no history is cached.
+
+        `walked` has the files that were touched for each prompt of the session so far. The log is not read.
+        """
         return await self._exclusively(partial(self._likely, task, walked))
 
     async def _likely(self, task: str, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
@@ -181,7 +187,7 @@ class Navigator:
         ]
 
     async def _current_knowledge(self) -> LogKnowledge | None:
-        """Return the cached history; None without one, or if any process has purged something since it was read."""
+        """Return the cached history; None without one, or if any process purged something since it was read."""
         knowledge, generation = self._past, await self._generation()
         return knowledge if knowledge is not None and knowledge.generation == generation else None
 
@@ -213,10 +219,10 @@ class Navigator:
         return self._index.file
 
     async def save(self, file: Path, *, now: datetime) -> Path | None:
-        """Save the history into `file` and the tree into its index file, for hooks and other processes.
+        """Save the history into `file` and the index of the working tree into its own file.
 
-        This is cheap if neither the log nor the learned weights have changed since the last call. Returns the path of
-        the index file; None if there is no data folder.
+        Hooks and other processes read both files. Saving is cheap if neither the log nor the learned weights have
+        changed since the last call. Returns the path of the index file; None if there is no data folder.
         """
         return await self._exclusively(partial(self._save, file, now))
 
@@ -261,17 +267,17 @@ def describe_absent(count: int) -> str:
 
 
 def read_history(events: Sequence[Event], now: datetime) -> tuple[TaskHistory, list[Walk]]:
-    """Return the task history up to `now` that the events show, and the walks in these events."""
+    """Return a pair: the task history up to `now` that the events show, and the walks in these events."""
     walks = [walk for walk in walks_of(events) if walk.at <= now]
     changes = [change for event in events if event.name == COMMIT and (change := commit_of(event)) is not None]
     return build_history(walks, changes, now=now), walks
 
 
 def build_history(walks: Iterable[Walk], changes: Iterable[GitCommit] = (), *, now: datetime) -> TaskHistory:
-    """Build a task history from the walks and commits that have ended at the time `now`, in order of time.
+    """Build a task history from the walks that have ended and the commits that were made until `now`, in order of time.
 
     A walk has ended if its session has had another prompt since, or no event for half an hour. `changes` are commits
-    read from git. A commit that is only in the walks is added with the files that its session changed.
+    read from git. A commit that is only known from a walk is added with the files that the session changed for it.
     """
     past, sessions = TaskHistory(), SessionFiles()
     walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))
@@ -302,7 +308,7 @@ def _commit(change: GitCommit) -> CommitFiles:
 
 
 def files_of_session(walks: Sequence[Walk], session: str | None) -> tuple[tuple[str, ...], ...]:
-    """The files touched for each prompt of a session so far, in order."""
+    """Return the files that were touched for each prompt of a session, in order. Prompts without files are left out."""
     if session is None:
         return ()
     return tuple(walk.touched for walk in walks if walk.session == session and walk.touched)
@@ -332,10 +338,10 @@ def _last_steps(walks: Iterable[Walk]) -> dict[str, Step]:
 
 
 def _is_current(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
-    """True if the history saved in `file` is younger than IDLE, and nothing has changed or was purged since.
+    """True if the history saved in `file` is younger than IDLE, and the log and the weights have not changed since.
 
-    `state` is the current last position of the log and the time of the last change of the learned weights. `generation`
-    is the current number of purges.
+    `state` is a pair of the log's last position and the time at which the learned weights were last changed, and
+    `generation` is the number of purges; all of them are the current values.
     """
     try:
         with file.open("rb") as opened:
@@ -376,12 +382,15 @@ def saved_at(file: Path, *, generation: int) -> float | None:
 
 
 def learned_file(home: Path, *, space: str) -> Path:
-    """The path of the file with the model learned from a space's tasks. The file contains numbers, no text."""
+    """Return the path of the file with the model learned from a space's tasks. The file contains numbers, no text."""
     return home / "navigation" / f"{space}.learned.json"
 
 
 def load_learned(file: Path | None) -> LearnedModel | None:
-    """Load the learned model; None if it is missing or cannot be read. The predictor then uses the one mica ships."""
+    """Load the model learned from a space's tasks; None if the file is missing or cannot be read.
+
+    Without a learned model, the predictor uses the model that is shipped with mica.
+    """
     if file is None:
         return None
     try:
@@ -397,8 +406,8 @@ def save_learned(file: Path, learned: LearnedModel) -> None:
 def boost_named_files(hits: Sequence[Hit | CrystalHit], likely: Mapping[str, float]) -> list[Hit | CrystalHit]:
     """Return the search results in a new order: results that mention a likely file move up.
 
-    `likely` maps files to probabilities. A result that another result corrects keeps its score, so that it stays behind
-    the correction.
+    `likely` maps files to probabilities. The score of a result that was corrected by another mark is not raised, so
+    that it stays behind the correction.
     """
     names = TreeNames(likely)
     boosted = [_boost(hit, names, likely) for hit in hits]

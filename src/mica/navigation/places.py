@@ -24,11 +24,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a task will probably need, with the lines to read first."""
 
     path: str
-    probability: float  # that it is read or changed for the task, 0 to 0.9
+    probability: float  # that the file is read or changed for the task, 0 to 0.9
     tier: Tier
     reasons: tuple[str, ...] = ()
-    lines: tuple[Lines, ...] = ()  # where to begin; empty for the whole file
-    total_lines: int | None = None
+    lines: tuple[Lines, ...] = ()  # the ranges to read first; empty for the whole file
+    total_lines: int | None = None  # the number of lines of the file; None if it was not read
 
 
 class Places(list[Place]):
@@ -42,14 +42,14 @@ class Places(list[Place]):
 
 
 class RankedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted file that was opened before: the lines to read first, a reason, and the event of its last access."""
+    """A predicted file that was opened before, with the lines to read first and the reason for the prediction."""
 
     path: str
     lines: tuple[tuple[int, int], ...]
     reason: str
-    last: EventId
-    at: datetime
-    probability: float = 0.0  # that the task needs it, calibrated
+    last: EventId  # the event of the last access to the file
+    at: datetime  # the time of the last access
+    probability: float = 0.0  # that the task needs the file
 
 
 RankFiles = Callable[[str, float | None], Awaitable[Sequence[RankedFile] | None]]  # for a task, within so many seconds

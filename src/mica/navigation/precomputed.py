@@ -27,17 +27,17 @@ from mica.store.priority import observe_failure
 from mica.store.protocol import EventLog, TrailTable
 
 FRESH_S = 600.0  # age up to which a saved history is good enough; the session's own files are always read
-SESSION_EVENTS_MAX = 2_000  # the latest of a session that are read
-CACHED_QUESTIONS_MAX = 32  # requests with cached results: pages of one list, and repeated requests
+SESSION_EVENTS_MAX = 2_000  # the latest events of a session that are read
+CACHED_QUESTIONS_MAX = 32  # requests whose results are cached, for the pages of one list and for repeated requests
 CLOSE_S = 10.0  # to finish and save a read in progress
 
 
 class SavedFiles(NamedTuple):
-    """The paths of the two files in which a tree and its history are saved, and whether the files are recent."""
+    """The paths of two files: one with the saved index of a working tree, one with the saved task history."""
 
     tree: str
     past: str
-    is_fresh: bool
+    is_fresh: bool  # whether the history was saved recently
 
 
 class PrecomputedRanking:
@@ -71,8 +71,8 @@ class PrecomputedRanking:
     ) -> list[RankedFile] | None:
         """Return the files that the task probably needs and that were opened in the past, best first.
 
-        None if they are not ready within `within_s` seconds. If `within_s` is None, the call waits as long as
-        necessary.
+        The result is None if it is not ready within `within_s` seconds. If `within_s` is None, the call waits as long
+        as necessary.
         """
         walked = await self._session_files(session)
         saved = await self._find_saved(root)
@@ -102,8 +102,8 @@ class PrecomputedRanking:
     async def likely(self, task: str, *, root: Path, session: str | None, texts: Sequence[str]) -> dict[str, float]:
         """Return the predicted files with their probabilities, from cached or saved data.
 
-        The result is empty if there is no such data. It is also empty if none of `texts` mentions a file of the saved
-        tree, because then no prediction is needed.
+        The result is empty if there is no such data. It may also be empty if none of the texts in `texts` mentions a
+        file of the tree, because the caller needs the prediction only for such texts.
         """
         saved = await self._find_saved(root)
         if saved is not None:
@@ -131,16 +131,19 @@ class PrecomputedRanking:
         return await navigator.likely(task, walked=await self._session_files(session))
 
     async def save(self, root: Path) -> None:
-        """Save the history and the index for later processes, unless both were saved recently."""
+        """Save the task history, and the index of the working tree at `root`, for later processes.
+
+        Nothing is written if both were saved recently, or if there is no data folder.
+        """
         if self._past is not None:
             saved = await self._find_saved(root)
             if saved is None or not saved.is_fresh:
                 await self._navigator(root).save(self._past, now=self._clock())
 
     async def _find_saved(self, root: Path) -> SavedFiles | None:
-        """Find the saved tree and history, written for hooks or by an earlier request.
+        """Return the files with the saved tree and history, which `mica ingest` or an earlier request wrote.
 
-        The result is None if one of them is missing, or if something was purged since they were saved.
+        The result is None if one of the files is missing, or if something was purged since they were saved.
         """
         generation = (await self._trails.learned_up_to()).generation  # from the store, since other processes purge too
         prompt_answer = None if self._spools is None else self._spools.prompt_answer()
@@ -162,9 +165,9 @@ class PrecomputedRanking:
         return SavedFiles(tree=str(index), past=str(self._past), is_fresh=is_fresh)
 
     async def _session_files(self, session: str | None) -> tuple[tuple[str, ...], ...]:
-        """The files touched in the session so far, prompt by prompt, read from the log.
+        """Return the files that were touched for each prompt of the session so far. They are read from the log.
 
-        They influence the ranking most, and the saved history may not include them yet.
+        These files influence the ranking most, and the saved history may not include them yet.
         """
         if session is None:
             return ()
@@ -172,7 +175,7 @@ class PrecomputedRanking:
         return files_of_session(walks_of(done), session)
 
     def _read(self, root: Path) -> asyncio.Task[None]:
-        """Start a background task that reads and saves the log and the tree, unless one is already running."""
+        """Return a background task that reads the log and the tree at `root`, and saves both. Start it if necessary."""
         reading = self._reading.get(root)
         if reading is None or reading.done():
             reading = self._reading[root] = asyncio.ensure_future(self._read_and_save(root))
@@ -186,7 +189,7 @@ class PrecomputedRanking:
             await navigator.save(self._past, now=self._clock())
 
     def forget(self) -> None:
-        """Delete the saved history and cached results. Call it after something was purged or withdrawn."""
+        """Delete the saved history and the cached results. Call this after something was purged or withdrawn."""
         self._likely = {}
         if self._past is not None:
             self._past.unlink(missing_ok=True)
@@ -214,7 +217,8 @@ def rank_from_files(
 ) -> list[RankedFile] | None:
     """Return the files that the task probably needs and that were opened in the past, best first.
 
-    The prediction uses a saved tree and a saved history. The result is None if one of them cannot be read.
+    `tree` and `past` are the paths of the files with the saved tree and the saved history. The result is None if one of
+    them cannot be read. `walked` has the files that were touched for each prompt of the session so far.
     """
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     if prediction is None:
@@ -235,7 +239,10 @@ def rank_from_files(
 
 
 def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
-    """Return True if one of the texts mentions a file of the saved tree, and False if the tree cannot be read."""
+    """Return True if one of the texts mentions a file of the tree that is saved in the file `tree`.
+
+    Return False if that file cannot be read.
+    """
     try:
         with Path(tree).open("rb") as files:
             names = TreeNames(saved=LookupFile(files.fileno()))
@@ -247,9 +254,9 @@ def names_any_file(texts: Iterable[str], *, tree: str) -> bool:
 def likely_from_files(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> dict[str, float] | None:
-    """Return files with their probabilities, predicted from a saved tree and history.
+    """Return files with the probabilities that the task needs them.
 
-    The result is None if the saved tree or history cannot be read.
+    The parameters are those of `rank_from_files`. The result is None if the saved tree or history cannot be read.
     """
     prediction = _load_prediction(task, session, root=root, tree=tree, past=past, walked=walked)
     return None if prediction is None else dict(prediction.likely)

@@ -19,19 +19,19 @@ from mica.navigation.engine.tree import FileTree
 from mica.navigation.places import Lines, Place
 from mica.navigation.regression import LearnedModel, load_prior, make_training_task, update_model
 
-CHECKED = 20  # number of best predictions of a task that are compared with the files it needed
+CHECKED = 20  # the best predictions of a task that are compared with the files that it needed
 
 UNTRAINED_WEIGHTS = {
     "content": 1.0,
     "prompts": 1.0,
     "session": 0.5,
     "walk": 0.3,
-}  # each signal is divided by its best score
+}  # for scores that are divided by the best score of their signal
 NAMED_PATH_WEIGHT, NAMED_FILE_WEIGHT = 10.0, 5.0  # more than all others together, so that mentioned files come first
 
 
 class SessionFiles:
-    """Tracks the files that each session has touched, and the changed files that it has not committed yet."""
+    """Tracks the files that each session has touched, and the files that it has changed but not committed yet."""
 
     def __init__(self) -> None:
         self._walks: dict[str, list[Walk]] = {}
@@ -50,7 +50,7 @@ class SessionFiles:
         return found
 
     def end(self, walk: Walk) -> list[CommitFiles]:
-        """Register the end of a walk. Return a list with its latest commit, or an empty list if it has no commit.
+        """Register the end of a walk. Return a list with the walk's latest commit, or an empty list without a commit.
 
         The files of the commit are all files that the session has changed since its previous commit.
         """
@@ -72,7 +72,10 @@ def files_touched_before(walk: Walk, at: datetime) -> tuple[str, ...]:
 
 
 def add_lines(place: Place, text: str | None, task: str, prediction: Prediction) -> Place:
-    """Add the lines to read first to a place. If the text of the file is None, the place is returned unchanged."""
+    """Return the place with the lines of the file to read first.
+
+    `text` is the text of the file. If it is None, the place is returned unchanged.
+    """
     if text is None:
         return place
     spans, total = find_lines(text, place.path, task, prediction)
@@ -94,7 +97,7 @@ class Predictor:
         return predict(self.tree, self.past, question, self.learned.weights)
 
     def places(self, prediction: Prediction, *, limit: int = 10) -> list[Place]:
-        """The `limit` most probable files of a prediction, best first, with reasons."""
+        """Return the `limit` most probable files of a prediction, best first, with reasons."""
         return [
             Place(path=each.path, probability=each.probability, tier=each.tier, reasons=each.reasons)
             for each in explain(prediction, self.past, limit=limit)
@@ -111,7 +114,11 @@ class Predictor:
         self.past.learn(task)
 
     def train(self, prediction: Prediction, needed: Collection[str]) -> LearnedModel:
-        """Compute the model after one more task: updated weights and calibration. The predictor is not changed."""
+        """Return a model that has also learned from one task: its weights and calibration are updated.
+
+        `prediction` was made for the task, and `needed` are the files that the task needed. The predictor itself is not
+        changed.
+        """
         model, tenths = self.learned.model, self.learned.tenths
         rows = make_training_task(
             prediction.candidates, score_untrained(prediction.signals), needed, scales=model.scales
@@ -134,7 +141,7 @@ class Predictor:
 
 
 def render_places(places: Iterable[Place]) -> str:
-    """Render the text that offers places to an agent. The result is deterministic."""
+    """Return the text that offers predicted files to an agent. The result is deterministic."""
     return render_offer((each.path, [(span.start, span.end) for span in each.lines], each.reasons) for each in places)
 
 

@@ -1,9 +1,9 @@
-"""An online logistic regression over the features of files. It starts with a prior and learns one task at a time.
+"""An online logistic regression: from the features of a file, it computes the probability that a task needs the file.
 
-The prior is a model learned from a public history. After each task, the weights are set to their most probable values
-given the prior and all tasks so far; the more certain a weight is, the less it moves. Earlier tasks are summarized in
-one vector and one matrix, so learning costs the same after ten tasks and after ten thousand. It is plain Python: a task
-takes a few milliseconds.
+It starts with a prior, a model learned from a public history, and learns from one task at a time. After each task, the
+weights are set to their most probable values given the prior and all tasks so far; the more certain a weight is, the
+less it moves. Earlier tasks are summarized in one vector and one matrix, so learning costs the same after ten tasks and
+after ten thousand. It is plain Python: learning from a task takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from mica.navigation.engine.signals import dot_product as _dot
 NEAR_MAX, FAR_MAX = (
     25,
     15,
-)  # files of a task that were not needed: the best untrained scores, and a sample of the others
+)  # training rows for files that a task did not need: the best by untrained scores, and a sample of the rest
 STEPS = 2  # of Newton's method; more steps change nothing
-HALVINGS = 6
+HALVINGS = 6  # attempts to shorten a step of Newton's method that makes the fit worse
 VERSION = 1
 
 Vector = list[float]
@@ -47,33 +47,34 @@ class SignalModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scales: Vector  # divisors of the features
     weights: Vector  # the first is the intercept
     precision: Matrix  # row by row, up to the diagonal
-    tasks: int = 0
-    source: str = ""
+    tasks: int = 0  # the number of tasks that the model has learned from, without those of the prior
+    source: str = ""  # what the prior was learned from
 
     def fits(self) -> bool:
-        """True if the model was made for the current version and list of features."""
+        """True if the model has the version and the features of this program, so that it can be used."""
         return self.version == VERSION and self.names == FEATURES and len(self.weights) == len(FEATURES) + 1
 
 
 class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
-    """The training rows of one task: features of a file, whether it was needed, and how many files it represents."""
+    """The training rows of one task, in three lists of equal length. Each row is for one file."""
 
-    rows: list[Vector]
-    needed: list[bool]
-    counts: list[float]
+    rows: list[Vector]  # the features of the file
+    needed: list[bool]  # whether the task needed the file
+    counts: list[float]  # how many files the row represents: more than 1 if the file is a sample of others
 
 
 def load_prior() -> SignalModel:
-    """Load the model to start with, which bench/_prior.py learned from a public history."""
+    """Load the model that every space starts with. The script bench/_prior.py learned it from a public history."""
     return msgspec.json.decode(files("mica.navigation").joinpath("prior.json").read_bytes(), type=SignalModel)
 
 
 def make_training_task(
     candidates: Candidates, by_hand: Scores, needed: Collection[str], *, scales: Sequence[float]
 ) -> TrainingTask:
-    """Choose the training rows of a task: all needed files, the best 25 others by `by_hand`, and a sample of the rest.
+    """Make the training rows of a task from its candidate files, which have their features in `candidates`.
 
-    `by_hand` are the untrained scores of files; `scales` are the divisors of the features.
+    There is a row for each candidate in `needed`, for the 25 others with the best scores in `by_hand`, and for a sample
+    of the rest. `by_hand` has the scores of files by a fixed formula, and `scales` has the divisor of each feature.
     """
     order = sorted(range(len(candidates.paths)), key=lambda index: (-by_hand.get(candidates.paths[index], 0.0), index))
     hits = [index for index in order if candidates.paths[index] in needed]
@@ -90,7 +91,7 @@ def make_training_task(
 
 
 def update_model(model: SignalModel, task: TrainingTask) -> SignalModel:
-    """Compute the model after one more task. The given model is not changed."""
+    """Return a copy of the model that has also learned from `task`."""
     centre = model.weights
     weights = list(centre)
     cost = _cost(model, task, weights)
@@ -139,7 +140,7 @@ def _cost(model: SignalModel, task: TrainingTask, weights: Vector) -> float:
 
 
 def _times(lower: Matrix, vector: Vector) -> Vector:
-    """Multiply a symmetric matrix, given by its lower half, by a vector."""
+    """Return the product of a symmetric matrix and a vector. `lower` is the lower half of the matrix."""
     product = [0.0] * len(vector)
     for index, row in enumerate(lower):
         value = vector[index]
@@ -152,7 +153,10 @@ def _times(lower: Matrix, vector: Vector) -> Vector:
 
 
 def solve(lower: Matrix, right: Vector) -> Vector:
-    """Solve a linear system whose symmetric positive definite matrix is given by its lower half (Cholesky)."""
+    """Return the solution of a linear system with the right side `right`, by Cholesky decomposition.
+
+    The matrix of the system must be symmetric and positive definite; `lower` is its lower half.
+    """
     size = len(right)
     root: Matrix = []
     for index in range(size):
@@ -172,15 +176,14 @@ def solve(lower: Matrix, right: Vector) -> Vector:
 
 
 class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Counts for calibration, in ten intervals of predicted probability.
+    """Statistics about past predictions, from which new predictions are calibrated.
 
-    Each interval has the number of its predictions, the sum of their probabilities, and how many of the predicted files
-    were needed.
+    The range of probabilities is split into ten intervals. Each field has one number for each interval.
     """
 
-    counts: tuple[float, ...] = (0.0,) * TENTHS
-    sums: tuple[float, ...] = (0.0,) * TENTHS
-    hits: tuple[float, ...] = (0.0,) * TENTHS
+    counts: tuple[float, ...] = (0.0,) * TENTHS  # predictions with a probability in the interval
+    sums: tuple[float, ...] = (0.0,) * TENTHS  # the sum of their probabilities
+    hits: tuple[float, ...] = (0.0,) * TENTHS  # how many of the predicted files were needed
 
     def with_outcomes(self, outcomes: Iterable[tuple[float, bool]]) -> Tenths:
         counts, sums, hits = list(self.counts), list(self.sums), list(self.hits)
@@ -193,19 +196,31 @@ class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def corrections(self) -> tuple[float, ...]:
-        """The amount by which the predictions in each interval were too low so far; negative if they were too high."""
+        """For each interval, the number to add to a predicted probability.
+
+        It is positive if the predictions in the interval were too low on average, and negative if they were too high.
+        With few predictions it is close to 0.
+        """
         known = zip(self.hits, self.sums, self.counts, strict=True)
         return tuple((hits - total) / (count + PSEUDO) for hits, total, count in known)
 
 
 class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tokens that lists of paths have saved or would have saved so far, by kind of prompt."""
+    """What the lists of files that mica offers with prompts have saved so far, for each kind of prompt.
 
-    expected: dict[str, float] = {}  # sum of the probabilities of the best file of each list
-    saved_tokens: dict[str, int] = {}
+    The kinds are "named", if the prompt names one of the files, and "open". Lists that were not shown count with the
+    tokens that they would have saved.
+    """
+
+    expected: dict[str, float] = {}  # by kind: the sum over all lists of the probability that the first file is needed
+    saved_tokens: dict[str, int] = {}  # by kind: the tokens that all lists together have saved
 
     def with_outcome(self, kind: str, best: float, saved_tokens: int) -> ListSavings:
-        """Return a copy that includes one more list: the probability of its best file, and the tokens that it saved."""
+        """Return a copy that includes one more list, shown with a prompt of this kind.
+
+        `best` is the probability that the list's first file is needed, and `saved_tokens` is what the list saved; at
+        most SAVED_MAX tokens are counted.
+        """
         saved = min(saved_tokens, SAVED_MAX)
         return ListSavings(
             expected=self.expected | {kind: self.expected.get(kind, 0.0) + best},
@@ -214,7 +229,10 @@ class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """The tokens that a list saves if its best file is needed, for each kind of prompt. 0 if tasks are too few."""
+        """For each kind of prompt, the tokens that a list saves if its first file is needed.
+
+        It is 0 while too few lists of this kind are known.
+        """
         worth: dict[str, float] = {}
         for kind, first in FIRST_WORTH.items():
             expected = self.expected.get(kind, 0.0)
@@ -224,12 +242,12 @@ class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LearnedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything learned from tasks: weights, calibration and savings. It contains no text."""
+    """Everything that was learned from the tasks of a space: weights, calibration and savings. It contains no text."""
 
     model: SignalModel
     tenths: Tenths = Tenths()
     worth: ListSavings = ListSavings()
-    task_numbers: tuple[int, ...] = msgspec.field(default=(), name="taught")  # of tasks already used for learning
+    task_numbers: tuple[int, ...] = msgspec.field(default=(), name="taught")  # hashes of the tasks used for learning
 
     @property
     def weights(self) -> Weights:

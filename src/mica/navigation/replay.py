@@ -29,7 +29,7 @@ from mica.model.walk import Step, Walk
 from mica.tokens import about
 
 DRAWS = 2_000  # of the bootstrap; more change little
-BINS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
+BINS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)  # limits of the intervals of probability
 TASKS_MIN = 8  # fewer tasks give no useful interval
 
 
@@ -45,16 +45,19 @@ class ReplayPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The prediction for a replayed task: all guesses, best first, and those that would have been offered."""
 
     guesses: tuple[Guess, ...] = ()
-    offered: tuple[Guess, ...] = ()
-    text: str = ""  # the text that the agent would have seen
+    offered: tuple[Guess, ...] = ()  # empty if no offer would have been made
+    text: str = ""  # the text that the agent would have seen; empty without an offer
     named: bool = False  # True if the prompt mentions one of the predicted files
 
 
 class TaskPredictor(Protocol):
-    """Predicts the files of tasks from the tasks it has learned so far."""
+    """Predicts the files that a task needs from the tasks that it has learned from so far."""
 
     def predict(self, walk: Walk) -> ReplayPrediction:
-        """Predict the files of a walk from its prompt, session and time. The steps of the walk must not be used."""
+        """Predict the files of a walk from its prompt, session and time.
+
+        An implementation must not use the steps of the walk, which are what is to be predicted.
+        """
         ...
 
     def learn(self, walk: Walk) -> None: ...
@@ -94,13 +97,13 @@ class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
     needed: tuple[str, ...]
     named: bool
     spent: Effort
-    cost_tokens: int
+    cost_tokens: int  # of the text of the offer
     saved_tokens: int  # by the careful rule
-    saved_generous: int
-    saved_calls: int
+    saved_generous: int  # tokens by the generous rule
+    saved_calls: int  # searches by the careful rule
     dollars: float | None  # savings minus cost; None if the model has no price
-    rank: int | None  # of the first needed file among all guesses
-    recall_10: float | None = msgspec.field(name="found_10")  # share of the needed files in the first ten guesses
+    rank: int | None  # the rank, from 1, of the best guess that was needed; None if none was
+    recall_10: float | None = msgspec.field(name="found_10")  # share of the needed files that the best ten guesses have
 
     @property
     def net_tokens(self) -> int:
@@ -112,17 +115,17 @@ class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """One interval of predicted probability: the number of guesses in it, and the share of them that were needed."""
+    """The guesses whose predicted probability is in one interval: their number, and how many of them were right."""
 
     low: float
     high: float
-    count: int
-    mean: float  # mean predicted probability
-    true: float  # share of the guesses that were needed
+    count: int  # of guesses
+    mean: float  # of their predicted probabilities
+    true: float  # the share of the guessed files that the task needed
 
 
 class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The median effort of tasks of one kind before their first edit, as recorded."""
+    """The recorded effort of tasks of one kind before their first edit: the median over the tasks."""
 
     shape: str
     tasks: int
@@ -134,13 +137,13 @@ class ReplayBaseline(msgspec.Struct, frozen=True, kw_only=True):
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a replay: each task, totals, a confidence interval and the calibration of the probabilities.
 
-    The totals include the tasks that an offer would have made more expensive.
+    The totals cover all tasks, also those that an offer would have made more expensive.
     """
 
     rows: tuple[ReplayTask, ...]
     offered_tasks: int = msgspec.field(name="spoke")  # tasks with an offer
     hits: int  # tasks with an offer that needed an offered file
-    navigation_tokens: int
+    navigation_tokens: int  # tokens that the tasks took before their first edit
     cost_tokens: int
     saved_tokens: int
     saved_generous: int
@@ -186,11 +189,11 @@ def replay(
     judged: Collection[EventId] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Predict every task from earlier events only, and measure the effect of an offer.
+    """Predict every task from earlier events only, and measure what offering the predicted files would have changed.
 
-    A task is learned from when it ends. With `judged`, only the tasks with these ids are predicted; the others are only
-    learned from. `shape` returns the kind of task for a prompt. `on_progress` is called with the number of walks
-    processed so far.
+    `predictor` learns from each task at the time at which the task ended. With `judged`, only the tasks with these ids
+    are predicted; the others are only learned from. `shape` returns the kind of task for a prompt. `on_progress` is
+    called with the number of walks processed so far.
     """
     rows: list[ReplayTask] = []
     guesses: list[tuple[float, bool]] = []
@@ -213,7 +216,7 @@ def replay(
 
 
 def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | None:
-    """The ids of the latest `count` walks; None if `count` is None."""
+    """Return the ids of the `count` latest walks. If `count` is None, return None, which means all walks."""
     if count is None:
         return None
     ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
@@ -221,7 +224,7 @@ def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | 
 
 
 def combine(replays: Sequence[Replay]) -> Replay:
-    """Combine the replays of several projects into one. Each project was learned from separately."""
+    """Combine the replays of several projects into one result, with all of their tasks in order of time."""
     if len(replays) == 1:
         return replays[0]
     rows = sorted((row for each in replays for row in each.rows), key=lambda row: (row.at, row.task))
@@ -235,7 +238,7 @@ def combine(replays: Sequence[Replay]) -> Replay:
 def summarize(rows: Sequence[ReplayTask], guesses: Sequence[tuple[float, bool]], *, prices_at: str) -> Replay:
     """Sum up tasks: totals, the confidence interval of the net tokens, and the calibration of the guesses.
 
-    Each guess is a pair of its probability and whether the file was needed.
+    `guesses` has a pair for each guessed file: its probability, and whether the task needed it.
     """
     return _summarize(rows, bin_guesses(guesses), prices_at=prices_at)
 
@@ -273,7 +276,7 @@ def _summarize(rows: Sequence[ReplayTask], bins: Sequence[Bin], *, prices_at: st
 
 
 def calls_of(walk: Walk) -> list[WalkCall]:
-    """Group the steps of a walk by tool call, in order."""
+    """Return the tool calls of a walk in order, each combined from all steps with its id."""
     calls: dict[str, WalkCall] = {}
     for step in walk.steps:
         call = calls.setdefault(
@@ -297,7 +300,7 @@ def _add(call: WalkCall, step: Step) -> None:
 
 
 def measure_effort(walk: Walk) -> Effort:
-    """Measure the effort of a walk before its first edit."""
+    """Measure the effort of a walk before its first edit. Without an edit, measure the whole walk."""
     tool_calls = calls_of(walk)
     end = next((index for index, call in enumerate(tool_calls) if call.edited), len(tool_calls))
     until = tool_calls[:end]
@@ -315,7 +318,11 @@ def measure_effort(walk: Walk) -> Effort:
 
 
 def count_savings(walk: Walk, offered: Iterable[str]) -> tuple[int, int]:
-    """Return the tokens and the number of searches before the first edit that an offer saves (careful rule)."""
+    """Return a pair: the tokens and the number of searches that offering the paths in `offered` would have saved.
+
+    Only searches before the first edit of the walk count. A search would have been saved if it led to new files and all
+    of them are offered (the careful rule).
+    """
     names = frozenset(offered)
     seen: set[str] = set()
     tokens = count = 0
@@ -363,7 +370,7 @@ def _row(walk: Walk, predicted: ReplayPrediction, *, prices: Prices, shape: str)
 
 
 def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int) -> float | None:
-    """Return what an offer saves less what it costs, in dollars; None if the model has no price.
+    """Return what an offer saves minus what it costs, in dollars; None if the price of the walk's model is not known.
 
     Tokens stay in the context window for the rest of the task, so each later request pays for them again.
     """
@@ -378,7 +385,10 @@ def _dollars(walk: Walk, prices: Prices, *, saved_tokens: int, cost_tokens: int)
 
 
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float | None, float | None]:
-    """The 95 % bootstrap interval of the sum of values, one per task; (None, None) if there are too few tasks."""
+    """Return the limits of the 95 % bootstrap interval of the sum of `values`, which has one value for each task.
+
+    The result is (None, None) if there are fewer than TASKS_MIN tasks.
+    """
     if len(values) < TASKS_MIN:
         return None, None
     draw = random.Random(seed)  # repeatable, not secret
@@ -387,7 +397,10 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 
 
 def bin_guesses(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
-    """Group guesses by probability. Each guess is a pair of its probability and whether the file was needed."""
+    """Group guesses by intervals of probability; intervals without a guess are left out.
+
+    `guesses` has a pair for each guessed file: its probability, and whether the task needed it.
+    """
     by_bin: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for probability, true in guesses:
         by_bin[max(index for index, low in enumerate(BINS[:-1]) if probability >= low)].append((probability, true))

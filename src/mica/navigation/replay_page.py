@@ -10,7 +10,7 @@ from mica.format.lines import plural
 from mica.navigation.replay import Replay, ReplayTask
 
 BASELINES_SHOWN = 12
-ROWS_SHOWN = 500  # tasks on the page; --json contains all
+ROWS_SHOWN = 500  # tasks on the page; `mica trails replay --json` prints all
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">

@@ -34,7 +34,7 @@ from mica.navigation.tree_index import index_text
 from mica.tokens import about
 
 REGULAR = ("100644", "100755")  # neither links nor submodules
-HISTORY_TIMEOUT_S = 120.0
+HISTORY_TIMEOUT_S = 120.0  # for git to list the commits
 
 LEARNED_TASKS_MAX = 300  # the latest tasks that the weights are learned from; takes about twenty seconds
 NO_WALKS = "this space has no session of a coding agent yet; `mica import` reads past sessions"
@@ -44,7 +44,7 @@ GUESSES = 80  # number of predicted files of one task whose probability is check
 
 
 class FileVersion(msgspec.Struct, frozen=True):
-    """A file that was added or changed in a tree. `text` is None if it is binary, too large or secret."""
+    """One version of a file in a git repository. `text` is None if the file is binary, too large, missing or secret."""
 
     path: str
     size_bytes: int
@@ -59,13 +59,13 @@ class TreeChange(msgspec.Struct, frozen=True):
 
 
 class PastTrees:
-    """Reads the files of a git repository as they were at past times, earliest time first.
+    """Reads the files of a git repository as they were at past times, which must be requested in order.
 
-    Close it, or use it in `with`.
+    It runs a git process; call `close` at the end, or use the object in a `with` statement.
     """
 
     def __init__(self, root: Path) -> None:
-        """Read the list of commits. Raises OSError or SubprocessError without git or history."""
+        """Read the list of commits. Raises OSError or SubprocessError if there is no git or no history."""
         self._root = root
         listed = git(root, "log", "--first-parent", "--format=%H %ct", timeout_s=HISTORY_TIMEOUT_S)
         line = [row.split() for row in listed.decode().splitlines()][::-1]
@@ -92,7 +92,10 @@ class PastTrees:
             self._objects = None
 
     def move(self, at: datetime) -> TreeChange:
-        """Move to the time `at`, and return the changes since the previous time. `at` must not be earlier than that."""
+        """Move to the time `at`, and return which files have changed since the previous call.
+
+        `at` must not be earlier than in the previous call. The first call returns all files.
+        """
         index = bisect_right(self._times, int(at.timestamp()))
         commit = self._commits[index - 1] if index else None
         if commit is None or commit == self._here:
@@ -113,7 +116,11 @@ class PastTrees:
         return None if name is None else self._version(path, name).text
 
     def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
-        """Return the changed paths with their blob names, and the removed paths, since the commit read last."""
+        """Return what has changed in `commit` since the commit of the last `move`: a pair of lists.
+
+        The first list has a pair (path, name of the git blob) for each file that was added or changed. The second list
+        has the paths of the files that were removed.
+        """
         if self._here is None:
             listed = git(self._root, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
             rows = [row.decode("utf-8", "replace").partition("\t") for row in listed if row]
@@ -140,10 +147,10 @@ class PastTrees:
         )
 
     def _content(self, name: str) -> tuple[bytes | None, int]:
-        """Read the beginning of a blob (git's copy of a file version) through one long-running git process.
+        """Read the beginning of the git blob `name`, which has the content of one version of a file.
 
-        Returns the content and the full size in bytes. The content is None if the blob is too large or missing. Raises
-        OSError if git stops.
+        Returns a pair: the content, and the full size in bytes. The content is None if the blob is too large or
+        missing. All blobs are read through one long-running git process. Raises OSError if this process stops.
         """
         if self._objects is None:
             self._objects = subprocess.Popen(
@@ -241,10 +248,10 @@ def replay_events(
     latest: int | None,
     on_progress: Callable[[int], None],
 ) -> Replay:
-    """Replay all walks in these events, with the files of the repository at `root` at the time of each walk.
+    """Replay all walks in these events, with the files that the repository at `root` had at the time of each walk.
 
-    `latest` limits the measurement to that many of the last walks. If files or git are missing, `missing` of the result
-    gives the reason.
+    `latest` is the number of the last walks that are measured; None means all. If files or git are missing, `missing`
+    of the result says so.
     """
     walks = walks_of(events)
     try:
@@ -273,10 +280,11 @@ def learn_from_events(
     now: datetime,
     limit: int = LEARNED_TASKS_MAX,
 ) -> tuple[LearnedModel, int]:
-    """Train a model on the new tasks in these events; returns the model and the number of tasks it learned from.
+    """Train the model `before` on the new tasks in these events. Returns the model and the number of new tasks.
 
-    A task is new if the model `before` has not learned from it. It may be older than tasks that were learned from,
-    since a transcript may be imported late. Each task is predicted from the files that existed at its time.
+    A task is new if the model `before` has not learned from it. A new task may be older than tasks that were learned
+    from, since a transcript may be imported late. Each task is predicted from the files that existed at its time in the
+    repository at `root`.
 
     If there are more than `limit` new tasks, only the latest are used, and the others are never learned from. A task
     that may still be running is used in a later call.
@@ -305,7 +313,10 @@ def learn_from_events(
 
 
 def task_number(task: EventId) -> int:
-    """A short hash of a task's id. If two tasks share a number, which is rare, only one of them is learned from."""
+    """Return a short hash of a task's id.
+
+    If two tasks have the same hash, which is rare, the model learns only from the first of them.
+    """
     return crc32(task.encode())
 
 

@@ -32,7 +32,7 @@ Arm = Sequence[tuple[str, float]]  # one group of the comparison: session and va
 
 
 class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of tasks, sessions and agents of a period, and the median effort of a task before its first edit."""
+    """The number of tasks, sessions and agents in a period, and the median effort of a task before its first edit."""
 
     tasks: int = 0
     sessions: int = 0
@@ -43,16 +43,20 @@ class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arms(msgspec.Struct, frozen=True, kw_only=True):
-    """Compares tasks with an offer and tasks whose offer was held out. Positive differences favour offering."""
+    """A comparison of tasks with an offer of files and tasks whose offer was held out.
 
-    offered: int = 0
-    held_out: int = 0
-    hits: int = 0  # offers with a file that was used
-    cost_tokens: int = 0
-    tokens: float | None = None  # mean tokens of held-out minus offered tasks, the cost of the offer included
-    tokens_low: float | None = None
+    A difference is the mean of the held-out tasks minus the mean of the offered ones, so a positive difference means
+    that offers save effort. It is None if there are too few tasks.
+    """
+
+    offered: int = 0  # number of tasks with an offer
+    held_out: int = 0  # number of tasks whose offer was held out
+    hits: int = 0  # offers with a file that the task used
+    cost_tokens: int = 0  # of all offers together
+    tokens: float | None = None  # the difference in tokens; the cost of the offer is included
+    tokens_low: float | None = None  # limits of the 95 % interval of this difference
     tokens_high: float | None = None
-    calls: float | None = None
+    calls: float | None = None  # the difference in tool calls
 
     @property
     def verdict(self) -> str:
@@ -71,7 +75,7 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """The number, tokens and cost of model answers. Models without a price are listed in `unpriced`."""
+    """The number, tokens and cost of model answers. `unpriced` lists the models whose price is not known."""
 
     answers: int = 0
     tokens: int = 0
@@ -81,22 +85,23 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The work of one period and of the period before it, and the comparison of tasks with and without an offer."""
+    """The agents' work in one period and in the period before it, and whether offers of files saved effort."""
 
     period: Period
     since: datetime
     until: datetime
     work: WorkTotals
-    before: WorkTotals
+    before: WorkTotals  # of the period before
     arms: Arms
     spending: Spending
     events: dict[str, int]  # counts of events about trails and crystals, by name
 
 
 def make_report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
-    """Make the report of the period before `until`.
+    """Make the report of the day or week that ends at `until`.
 
-    `events` must be in order of time, and must cover this period and the equally long period before it.
+    `events` must be in order of time, and must cover this period and the equally long period before it. The comparison
+    of tasks with and without an offer uses all of them.
     """
     since = until - LENGTHS[period]
     walks = walks_of(events)
@@ -200,10 +205,10 @@ def _spending(events: Iterable[Event], prices: Prices) -> Spending:
 
 
 def bootstrap_difference(ours: Arm, theirs: Arm) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the mean of `ours` minus the mean of `theirs`; None with too few sessions.
+    """Return the limits of the 95 % bootstrap interval of a difference: the mean of `ours` minus that of `theirs`.
 
-    Sessions are resampled instead of tasks: tasks of one session are alike, so resampling tasks would make the interval
-    too narrow.
+    The result is None if one of them has fewer than SESSIONS_MIN sessions. Sessions are resampled instead of tasks:
+    tasks of one session are alike, so resampling tasks would make the interval too narrow.
     """
     groups = [_sessions(each) for each in (ours, theirs)]
     if min(map(len, groups)) < SESSIONS_MIN:

@@ -26,20 +26,23 @@ IGNORED_FOLDERS = frozenset(
 
 COMMIT = "git.commit"  # {"sha", "subject", "files", "renamed": [[old, new], …]}
 COMMIT_FILES_MAX = 100  # a commit with more files does not show which belong together; it is stored without files
-COMMITS_MAX = 5_000  # the latest of a repository; older ones have little to do with the current files
-HISTORY_TIMEOUT_S = 120.0
+COMMITS_MAX = 5_000  # the latest commits of a repository; older ones have little to do with the current files
+HISTORY_TIMEOUT_S = 120.0  # for git to list these commits
 WRITER = writer_named("git")
 _LOG_COMMAND = ("log", "--no-merges", "--date-order", "-M", "--name-status", "-z", "--format=%x01%H%x00%ct%x00%s")
 
 
 def git(root: Path, *words: str, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Run a git command and return its output. Raises OSError without git, SubprocessError on failure or timeout."""
+    """Run a git command in the folder `root` and return its output.
+
+    Raises OSError if git is not installed, and SubprocessError if the command fails or takes longer than `timeout_s`.
+    """
     command = ["git", "-C", str(root), "--no-optional-locks", "-c", "core.fsmonitor=false", *words]
     return subprocess.run(command, capture_output=True, check=True, timeout=timeout_s, stdin=subprocess.DEVNULL).stdout
 
 
 class FileStat(msgspec.Struct, frozen=True):
-    """The path, size and modification time of a file, to detect changes."""
+    """The path, size and modification time of a file. If size or time differ later, the file has changed."""
 
     path: str  # relative to the root, with slashes
     size_bytes: int
@@ -54,10 +57,10 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_files(root: Path) -> Listing:
-    """List the files that git tracks or does not ignore, sorted by path, at most FILES_MAX.
+    """Return the files below `root` that git tracks or does not ignore, sorted by path, at most FILES_MAX files.
 
-    Without git, list all files except those in folders that tools create, such as `node_modules`. Links, submodules and
-    special files are omitted.
+    Without git, return all files except those in folders that tools create, such as `node_modules`. Links, submodules
+    and special files are left out.
     """
     missing: dict[str, str] = {}
     try:
@@ -119,7 +122,10 @@ class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_commits(root: Path, *, limit: int) -> list[GitCommit]:
-    """Read the latest non-merge commits of the current branch, oldest first. Raises InvalidInput without history."""
+    """Read the latest commits of the current branch, at most `limit`, oldest first. Merges are left out.
+
+    Raises InvalidInput if there is no git or no history.
+    """
     try:
         output = git(root, *_LOG_COMMAND, f"--max-count={limit}", timeout_s=HISTORY_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
@@ -130,7 +136,10 @@ def read_commits(root: Path, *, limit: int) -> list[GitCommit]:
 
 
 def commit_events(changes: list[GitCommit]) -> Iterator[Event]:
-    """Yield one event per commit, with secrets in subjects redacted. The same commit always gives the same event."""
+    """Yield one event for each commit in `changes`. The same commit always gives the same event.
+
+    Secrets in the subjects of the commits are redacted.
+    """
     for change in changes:
         data = {
             "sha": change.sha,
@@ -143,7 +152,7 @@ def commit_events(changes: list[GitCommit]) -> Iterator[Event]:
 
 
 def commit_of(event: Event) -> GitCommit | None:
-    """Decode the commit that an event records; None if the event is not a commit."""
+    """Return the commit that an event records; None if the data of the event is not that of a commit."""
     try:
         data = msgspec.convert(event.data, CommitData)
     except msgspec.ValidationError:

@@ -22,9 +22,10 @@ Stamp = tuple[int, int]  # size and time of the last change
 
 
 class TreeIndex:
-    """The index of one working tree: files with their words. The saved copy may be deleted at any time."""
+    """The index of one working tree: its files with their words. The saved copy may be deleted at any time."""
 
     def __init__(self, root: Path, file: Path | None) -> None:
+        """`root` is the folder of the working tree. `file` is for the saved copy; None if it is not to be saved."""
         self.tree = FileTree()
         self._root = root
         self.file = file
@@ -32,7 +33,10 @@ class TreeIndex:
         self._is_loaded = False
 
     def refresh(self, *, within_s: float = READING_S) -> dict[str, str]:
-        """Update the index with changed files. Returns messages about what is missing from it, by topic."""
+        """Update the index with the files that have changed. Files are read for at most `within_s` seconds.
+
+        Returns messages about what is missing from the index, by topic.
+        """
         if not self._is_loaded:
             self._load()
         listing = list_files(self._root)
@@ -43,7 +47,10 @@ class TreeIndex:
         return missing
 
     def _update(self, listing: Listing, *, until_s: float) -> int:
-        """Index the changed files and save the index; returns the number of files that were not read in time."""
+        """Index the files in `listing` that have changed, and save the index. Files are read until `until_s`.
+
+        Returns the number of files that were not read in time.
+        """
         there = {file.path: (file.size_bytes, file.changed_ns) for file in listing.files}
         deleted = [path for path in self._stamps if path not in there]
         for path in deleted:
@@ -93,13 +100,13 @@ def replace_file(file: Path, content: bytes) -> None:
 
 
 def index_file(home: Path, *, space: str, root: Path) -> Path:
-    """The path of the file in which the index of a working tree is saved."""
+    """Return the path of the file in the data folder `home` in which the index of the working tree `root` is saved."""
     name = blake2b(str(root).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     return home / "navigation" / f"{space}-{name}.index"
 
 
 def index_text(text: str | None, *, size_bytes: int) -> IndexedFile:
-    """Make the index entry of a file from its text; without text, the entry has only the size."""
+    """Return the index entry of a file with this text. If `text` is None, the entry has only the size."""
     if text is None:
         return IndexedFile(size_bytes=size_bytes)
     return IndexedFile(

@@ -18,13 +18,13 @@ from mica.model.walk import OUTCOME, Outcome, step_fields, workflow_task
 from mica.redact import redact
 
 WRITER = writer_named("walks")
-WALKS_MAX = 10_000  # of one file: some years of one workflow
-STEPS_MAX = 10_000  # of one walk
-COMPLAINTS_MAX = 5  # number of invalid lines that an error lists
+WALKS_MAX = 10_000  # walks in one file: some years of one workflow
+STEPS_MAX = 10_000  # steps of one walk
+COMPLAINTS_MAX = 5  # invalid lines that an error lists; the others are only counted
 
 
 class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of a report: a task, the files opened and changed for it in order, and its outcome."""
+    """One line of JSON that reports a walk: a task, the files that were opened or changed for it, and its outcome."""
 
     task: Annotated[str, msgspec.Meta(min_length=1)]
     steps: Annotated[list[dict[str, object]], msgspec.Meta(max_length=STEPS_MAX)]
@@ -38,7 +38,10 @@ class WalkReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def parse_walks(lines: Iterable[bytes], *, now: datetime) -> list[Event]:
-    """Convert reported walks, one JSON object per line, to events. Raises InvalidInput naming the invalid lines."""
+    """Convert reported walks, one JSON object in each line, to events. A walk without a time gets the time `now`.
+
+    Raises InvalidInput, with the numbers of the invalid lines, if a line is invalid or there are too many.
+    """
     events: list[Event] = []
     wrong: list[str] = []
     walks = 0

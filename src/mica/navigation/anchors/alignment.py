@@ -1,7 +1,7 @@
-"""Find the lines of an old file, which are stored only as hashes, in the current version of the file.
+"""Find a range of lines of an old version of a file in its current version. Of the old lines, only hashes are stored.
 
 Lines are indexed from 0 here, and the end of a range is exclusive. The running time is linear in the length of the
-file, apart from sorting. A line is "certain" if its text occurs exactly once in the old file and exactly once in the
+file, apart from sorting. A line is "certain" if its text occurs exactly once in the old version and exactly once in the
 current one: the text alone shows the new place of the line.
 """
 
@@ -52,7 +52,7 @@ def hashes_of(lines: Iterable[str]) -> list[int]:
 
 
 def digest(hashes: Sequence[int]) -> str:
-    """Combine the hashes of many lines into one short hash."""
+    """Return one short hash of the hashes of many lines."""
     return blake2b(pack_hashes(hashes), digest_size=8).hexdigest()
 
 
@@ -70,14 +70,14 @@ def _hash(text: str) -> int:
 
 
 class RememberedLines(NamedTuple):
-    """The stored line hashes of the old file: those of the range to be found, and of a few lines around it."""
+    """What is stored of the old file: the hashes of the lines of a range, and of a few lines around the range."""
 
     values: Mapping[int, int]  # line index to hash
     once: frozenset[int]  # lines whose text occurred once in the file
     once_in_symbol: frozenset[int]  # lines whose text occurred once in their symbol
     inner: range  # the range to be found; the other lines surrounded it
-    distinctive: tuple[int, ...]  # remembered lines of the range that are not SILENT
-    every: int  # every n-th line is remembered
+    distinctive: tuple[int, ...]  # the remembered lines of the range that are not SILENT
+    every: int  # n, if every n-th line is remembered
 
     @classmethod
     def of(cls, stored: bytes, *, first: int, every: int, inner: range) -> RememberedLines:
@@ -108,20 +108,20 @@ class CurrentLines(NamedTuple):
 
 
 class AlignedLines(NamedTuple):
-    """The place of an old range in the current file: its start, its exclusive end, and the share of unchanged lines.
+    """The place of an old range in the current file, and the share of the old lines that are still there.
 
     The share is counted among the lines with letters or digits.
     """
 
     start: int
-    end: int
-    share: float
+    end: int  # exclusive
+    share: float  # from 0 to 1
 
 
 def align(
     was: RememberedLines, now: CurrentLines, then: range | None = None, here: range | None = None
 ) -> AlignedLines | None:
-    """Find the current place of the range `was.inner`; None if it cannot be found.
+    """Return the current place of the old range `was.inner`; None if it cannot be found.
 
     To search only within one symbol, pass the symbol's lines in the old file (`then`) and in the current file (`here`).
     """
@@ -181,7 +181,10 @@ def _certain(was: RememberedLines, now: CurrentLines, then: range | None, here: 
 
 
 def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the longest sequence of pairs whose lines have the same order in both files; swapped lines are dropped."""
+    """Return the longest sequence of pairs whose lines have the same order in both versions of the file.
+
+    `pairs` are pairs (old line, current line), sorted by the old line. Lines that have changed places are left out.
+    """
     tails: list[int] = []
     ends: list[int] = []  # index of the pair that ends the best run of each length
     before: list[int] = []
@@ -206,7 +209,7 @@ def _stretch(inner: range) -> int:
 
 
 def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
-    """Split pairs (remembered line, current line) into groups.
+    """Split pairs (old line, current line) into groups of lines that are still close together.
 
     A new group begins where more than `stretch` lines were inserted between two consecutive pairs.
     """
@@ -222,8 +225,8 @@ def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
 def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
     """Return the pairs in `inner` and the nearby pairs in `outer`, in line order.
 
-    `inner` are pairs for lines of the old range `within`, and `outer` are pairs for lines around it. A pair of `outer`
-    is dropped if its current line is no longer close to those of `inner`.
+    A pair is (old line, current line). `inner` has pairs for lines of the old range `within`, and `outer` has pairs for
+    lines around this range. A pair of `outer` is dropped if its current line is no longer close to those of `inner`.
     """
     first, last, stretch = inner[0], inner[-1], _stretch(within)
     near = [
@@ -239,10 +242,10 @@ def _join(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[P
 
 
 def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> dict[int, int]:
-    """Map every remembered line that can be found to its current line.
+    """Return a mapping from every remembered old line that can be found to its current line.
 
-    `certain` has pairs (old line, current line) that are already known. Any other line is found if its text is still at
-    the same distance from the pair before it or from the pair after it.
+    `certain` has the pairs (old line, current line) that are already known. Any other old line is found if its text is
+    still at the same distance from the line of the nearest pair before it or after it.
     """
     matched: dict[int, int] = {}
     last = -1
@@ -267,11 +270,11 @@ def _fill(was: RememberedLines, now: CurrentLines, certain: Sequence[Pair]) -> d
 def _edges(
     was: RememberedLines, matched: Mapping[int, int], unchanged: Sequence[int], *, total: int
 ) -> tuple[int, int]:
-    """Compute the start and the exclusive end of the range in the current file.
+    """Return the start and the exclusive end of the old range `was.inner` in the current file, which has `total` lines.
 
-    `matched` maps old lines to current lines. `unchanged` are the old lines of the range that have letters or digits
-    and were matched. The other lines at an edge of the range are included if they were matched, too, or if they changed
-    and the first line outside the range is still close.
+    `matched` maps old lines to current lines. `unchanged` are the matched old lines of the range that have letters or
+    digits. The range always includes these. A line at an edge of the range that is not among them is included if it was
+    matched, too, or if it has changed and the first line outside the range is still close.
     """
     first, last = unchanged[0], unchanged[-1]
     while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:

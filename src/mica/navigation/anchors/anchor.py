@@ -32,9 +32,9 @@ from mica.navigation.anchors.alignment import (
 )
 from mica.navigation.anchors.symbols import Symbol, find_enclosing, find_symbols
 
-AROUND = 8  # lines before and after the range that are remembered: they locate it if its own lines are common
-HASHED_MAX = 2_000  # lines of an anchor, 8 kB; of a longer range only every n-th line is remembered
-SHARE_MIN = 0.5  # of the distinctive lines that must be found again
+AROUND = 8  # remembered lines before the range, and as many after it: they locate the range if its lines are common
+HASHED_MAX = 2_000  # remembered lines of an anchor, 8 kB; of a longer range only every n-th line is remembered
+SHARE_MIN = 0.5  # share of the range's lines with letters or digits that must be found again
 WITNESSED_SHARE_MIN = 0.3  # the same for a whole symbol or file, whose name is evidence too
 MARGIN_MIN = 0.2  # minimum difference between the shares of two symbols of the same name
 
@@ -42,21 +42,24 @@ How = Literal["exact", "symbol", "lines", "file"]
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
-    """A line range of a file version, stored as numbers and hashes. Lines count from 1; both ends are included."""
+    """A range of lines in one version of a file, stored as line numbers and hashes.
+
+    Lines are counted from 1. `start` is the first line of the range and `end` the last one.
+    """
 
     path: str
     start: int
     end: int
     total: int  # lines of the file
     symbol: str | None = None  # qualified name of the innermost symbol that contains the range
-    kind: str | None = None
-    symbol_start: int | None = None
-    symbol_end: int | None = None
-    content_hash: str  # of the lines as they were, as in a step
-    above: str  # hash of all lines up to the end of the range
-    below: str  # hash of all lines from the start of the range
-    lead: int = 0  # remembered lines before the range
-    every: int = 1  # every n-th line is remembered
+    kind: str | None = None  # of the symbol, such as "function"
+    symbol_start: int | None = None  # the first line of the symbol
+    symbol_end: int | None = None  # the last line of the symbol
+    content_hash: str  # of the lines of the range, computed as for a step
+    above: str  # hash of all lines of the file up to the end of the range
+    below: str  # hash of all lines of the file from the start of the range
+    lead: int = 0  # number of lines before the range of which hashes are stored
+    every: int = 1  # n, if only every n-th line is remembered
     hashes: bytes = b""  # of the remembered lines (`alignment.pack_hashes`)
 
     @property
@@ -66,10 +69,10 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnchorMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The current range of an anchor, how it was found, and the share of its lines that are unchanged.
+    """The current range of an anchor, how the range was found, and the share of its old lines that are still there.
 
-    `how` is "exact" for the same lines with the same numbers, "symbol" or "lines" for a range found by its symbol or by
-    its lines, and "file" for a whole file that has changed.
+    `how` is "exact" if the lines and their numbers are the same, "symbol" or "lines" if the range was found by its
+    symbol or by its lines, and "file" if the range is a whole file that has changed.
     """
 
     start: int
@@ -79,13 +82,16 @@ class AnchorMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for a range that cannot be found, with the reason, such as "its lines are gone"."""
+    """The result if the range of an anchor cannot be found. `reason` is a text such as "its lines are gone"."""
 
     reason: str
 
 
 def anchor(path: str, text: str, start: int, end: int) -> Anchor:
-    """Make an anchor for a line range of a file. Raises InvalidInput if the file has no such lines."""
+    """Make an anchor for the lines `start` to `end` of a file, counted from 1, both included. `text` is the whole file.
+
+    Raises InvalidInput if the file has no such lines.
+    """
     lines = lines_of(text)
     if not 1 <= start <= end <= len(lines):
         raise InvalidInput(
@@ -120,12 +126,11 @@ def anchor(path: str, text: str, start: int, end: int) -> Anchor:
 
 
 def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
-    """Find an anchor's range in the current text of its file.
+    """Find an anchor's range in `text`, the current text of its file.
 
-    The range is searched first at its old place, then within its symbol, and then in the whole file.
-
-    A match is returned only if enough of its lines are unchanged; otherwise the result is `LostAnchor` with the reason.
-    The running time is about linear in the length of the text.
+    The range is searched first at its old place, then within its symbol, and then in the whole file. A match is
+    returned only if enough of the old lines are still there; otherwise the result is `LostAnchor` with the reason. The
+    running time is about linear in the length of the text.
     """
     was = RememberedLines.of(
         anchor.hashes, first=anchor.start - 1 - anchor.lead, every=anchor.every, inner=_inner(anchor)
@@ -151,7 +156,7 @@ def find(anchor: Anchor, text: str) -> AnchorMatch | LostAnchor:
 
 
 def content_hash(lines: Sequence[str]) -> str:
-    """Hash lines in the same way as the `content_hash` of a step."""
+    """Return the hash of lines that a step has as its `content_hash`."""
     return blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
@@ -175,10 +180,10 @@ def _find_whole_file(anchor: Anchor, was: RememberedLines, now: CurrentLines) ->
 
 
 def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | None:
-    """Return how many lines down the range has moved, 0 if it has not; None if this check cannot tell.
+    """Return how many lines the range has moved down (a negative number: up), or None if this check cannot tell.
 
-    A negative number means that it has moved up. The check requires that the range is unchanged, and that either all
-    lines above it or all lines below it are unchanged, too.
+    The check can tell only if all lines of the range are unchanged, and either all lines above the range or all lines
+    below it are unchanged, too.
     """
     shift = len(now.hashes) - anchor.total
     above = anchor.end <= len(now.hashes) and digest(now.hashes[: anchor.end]) == anchor.above
@@ -195,9 +200,9 @@ def _unmoved(anchor: Anchor, was: RememberedLines, now: CurrentLines) -> int | N
 def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: Sequence[int]) -> bool:
     """Return True if it is unlikely that the range, moved by `shift` lines, matches only by chance.
 
-    Such chance matches are common, because many files begin alike. There are two kinds of proof. Either at least AROUND
-    lines with letters or digits are in `beside`, the unchanged lines above or below the range. Or one remembered line
-    has moved by `shift`, and its text occurs exactly once in the old file and in the current file.
+    Such chance matches are common, because many files begin alike. `beside` are the hashes of the unchanged lines above
+    or below the range. One of two proofs is enough: at least AROUND of the lines in `beside` have letters or digits; or
+    a remembered line has moved by `shift`, and its text occurs exactly once in the old and in the current file.
     """
     if sum(value != SILENT for value in beside) >= AROUND:
         return True
@@ -208,9 +213,10 @@ def _is_proven(was: RememberedLines, now: CurrentLines, shift: int, *, beside: S
 
 
 def _by_symbol(anchor: Anchor, was: RememberedLines, now: CurrentLines, named: Sequence[Symbol]) -> AlignedLines | None:
-    """Find the range in one of the symbols `named`: the current symbols with the name of the anchor's symbol.
+    """Find the range in one of the symbols in `named`, and return its place.
 
-    The result is None if the range fits none of them well, or several of them about equally well.
+    `named` are the symbols of the current file that have the name of the anchor's symbol. The result is None if the
+    range fits none of them well, or several of them about equally well.
     """
     if anchor.symbol_start is None or anchor.symbol_end is None:
         return None

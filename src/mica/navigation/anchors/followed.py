@@ -1,9 +1,9 @@
 """Find the line ranges of anchors and steps in the current files of a project, and describe what has changed.
 
-A step is one recorded access to a file. It stores the numbers and a hash of the lines that were read. The current file
-is searched for these lines first. If they are not in it, they are looked up in the last commit before the step, and an
-anchor made from that version locates them in the current file. For a step without lines or without a hash, the whole
-file is used.
+A step is one recorded access to a file. It has the numbers and a hash of the lines that were read. First these lines
+are searched in the current file. If the current file does not have them, they are read from the last commit before the
+step, and an anchor made from that version locates them in the current file. For a step without lines or without a hash,
+the whole file is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE_BYTES_MAX = 16_000_000  # larger files are not read, because all lines of a
 BINARY_BYTES = 8_000  # searched for a zero byte, as git does
 HOLDS_KEYS = "it may contain keys"
 
-COMPARED_LINES_MAX = 500_000  # hashed to find a shown range by its hash, which takes some tenths of a second
+COMPARED_LINES_MAX = 500_000  # lines that are hashed to find a range by its hash; takes some tenths of a second
 
 TEXT_BYTES_MAX = 2_000_000
 CHANGED = "changed since it was read"
@@ -53,9 +53,10 @@ class UnreadFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(root: Path, path: str) -> Contents | UnreadFile:
-    """Read a project file. The result is `UnreadFile` with the reason if the file is missing or must not be read.
+    """Read a file of the project at `root`.
 
-    Files outside the project, secret, binary and too large files are not read.
+    The result is `UnreadFile` with the reason if the file is missing, outside the project, secret, binary, too large,
+    or cannot be read.
     """
     path = relative_path(path, root=str(root), cwd=str(root))
     if path.startswith(("/", "~", "../")) or path in ("..", ".") or path[1:3] in (":/", ":"):
@@ -85,9 +86,9 @@ def read(root: Path, path: str) -> Contents | UnreadFile:
 
 
 def decode(path: str, content: bytes) -> Contents | UnreadFile:
-    """Decode the bytes of a file: UTF-8, or UTF-16 with a byte order mark. Invalid bytes are replaced and counted.
+    """Decode the bytes of a file as UTF-8, or as UTF-16 if they begin with a byte order mark.
 
-    A binary file gives `UnreadFile`.
+    Invalid bytes are replaced and counted. For a binary file, the result is `UnreadFile`.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", "replace")
@@ -99,18 +100,18 @@ def decode(path: str, content: bytes) -> Contents | UnreadFile:
 
 
 class FollowedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A range that was found in the current files: its lines, how it was found, and a description of every change."""
+    """A range that was found in the current files, with the text of its lines."""
 
     was: Anchor
     now: Anchor  # the anchor of the current range; equal to `was` if nothing has changed
     match: AnchorMatch
-    lines: tuple[str, ...]
-    drift: tuple[str, ...] = ()  # empty if nothing has changed
+    lines: tuple[str, ...]  # the text of each line of the current range
+    drift: tuple[str, ...] = ()  # a description of each change, such as "moved 3 lines down"
     replaced: int = 0  # number of invalid characters of the file that were replaced
 
 
 class OmittedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A range that cannot or must not be shown, and the reason."""
+    """A range of lines that cannot or must not be shown, with the reason. Lines are counted from 1."""
 
     path: str
     start: int
@@ -119,9 +120,10 @@ class OmittedRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> FollowedRange | OmittedRange:
-    """Find an anchor's range in the current version of its file. A renamed file is found through git.
+    """Find an anchor's range in the current files of the project at `root`.
 
-    `since` is a commit or a time at which the anchor was valid; earlier renames are ignored.
+    If the file of the anchor was renamed, git shows its current path. `since` is a commit or a time at which the anchor
+    was valid; earlier renames are ignored.
     """
     contents = read(root, was.path)
     if isinstance(contents, UnreadFile) and contents.is_missing:
@@ -150,11 +152,12 @@ def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> F
 def make_anchor(
     root: Path, path: str, start: int | None = None, end: int | None = None, *, shown_hash: str | None = None
 ) -> Anchor | OmittedRange:
-    """Make an anchor for a line range in the current file. Without `start`, the range is the whole file.
+    """Make an anchor for the lines `start` to `end` in the current version of a file.
 
-    `shown_hash` is the hash of the lines as an agent saw them. If the lines `start` to `end` now have another hash, the
-    file is searched for a range with as many lines and with `shown_hash`. The result is `OmittedRange` with the reason
-    if no such range or more than one is found, or if the file cannot be read.
+    Without `start`, the range is the whole file; without `end`, it is the line `start`. `shown_hash` is the hash of the
+    lines as an agent saw them. If the lines `start` to `end` now have another hash, the file is searched for a range
+    with as many lines and with this hash. The result is `OmittedRange` with the reason if no such range or more than
+    one is found, or if the file cannot be read.
     """
     contents = read(root, path)
     if isinstance(contents, UnreadFile):
@@ -178,9 +181,10 @@ def _has_hash(lines: list[str], shown_hash: str) -> bool:
 
 
 def _place(lines: list[str], height: int, shown_hash: str) -> int:
-    """Return the first line of the only range of `height` lines that has the hash `shown_hash`.
+    """Return the number of the first line of the only range of `height` lines that has the hash `shown_hash`.
 
-    Raises InvalidInput if no range or several ranges have this hash, or if the file is too long to be searched.
+    `lines` is the text of the whole file. Raises InvalidInput if no range or several ranges have this hash, or if the
+    file is too long to be searched.
     """
     if height * len(lines) > COMPARED_LINES_MAX:
         raise InvalidInput("its lines changed since they were shown, and the file is too long to search for them")
@@ -240,16 +244,20 @@ def _lines(count: int) -> str:
 
 
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """The anchor of a step. `drift` describes changes between the step and the file version used for the anchor."""
+    """The anchor of a step. It was made from the current file or from a committed version of the file.
+
+    `drift` describes how this version differs from what the step read.
+    """
 
     anchor: Anchor
     drift: tuple[str, ...] = ()
 
 
 def anchor_step(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
-    """Make an anchor for a step from the current file, or else from the last commit before the step.
+    """Make an anchor for the lines of a step from the current file, or else from the last commit before the step.
 
-    If the lines of the step are in neither version, the result is `OmittedRange` with the reason.
+    If neither version has the lines, the result is `OmittedRange` with the reason. For a step without lines or without
+    a hash of them, the anchor is for the whole file.
     """
     if step.content_hash is None or step.start_line is None or step.end_line is None:
         return _whole(step, root=root)
@@ -268,7 +276,7 @@ def anchor_step(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
 
 
 def _whole(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
-    """Make an anchor of the whole file, for a step without lines or without a hash to verify them."""
+    """Make an anchor for the whole file of a step that has no lines, or no hash to verify them."""
     now = make_anchor(root, step.path)
     if isinstance(now, Anchor):
         return StepAnchor(anchor=now, drift=_describe_change(step, now, root=root))
@@ -281,7 +289,10 @@ def _whole(step: Step, *, root: Path) -> StepAnchor | OmittedRange:
 
 
 def _describe_change(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
-    """Return (CHANGED,) if the step read the whole file and the file has changed since; otherwise an empty tuple."""
+    """Return (CHANGED,) if the step read the whole file and the file has changed since; otherwise an empty tuple.
+
+    `now` is an anchor for the whole current file. Without a hash in the step, the numbers of lines are compared.
+    """
     if step.operation != "read" or step.start_line is not None:
         return ()
     if step.content_hash is not None:

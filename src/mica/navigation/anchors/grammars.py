@@ -11,14 +11,14 @@ Kinds = Mapping[str, str]
 class Grammar(NamedTuple):
     """A tree-sitter grammar: its Python module, and `kinds`, which maps node types to kinds of definitions.
 
-    Nodes of the kinds "wrapper" and "attribute" are not definitions, but their lines count as lines of one. A wrapper
-    contains the definition, as an export does. An attribute precedes it.
+    Nodes of the kinds "wrapper" and "attribute" are not definitions themselves, but their lines belong to one. A
+    wrapper contains the definition, as `export` does. An attribute precedes the definition, as a decorator does.
     """
 
     module: str
     kinds: Kinds
-    function: str = "language"
-    names: tuple[str, ...] = ("name",)  # fields that may hold the name; the first that exists is used
+    function: str = "language"  # the function of the module that returns the language
+    names: tuple[str, ...] = ("name",)  # fields of a node that may hold its name; the first that exists is used
     with_body: frozenset[str] = frozenset()  # nodes that are definitions only with a body: `struct x {…}`
     with_function: Mapping[str, frozenset[str]] = {}  # nodes that are definitions only with these types of values
 

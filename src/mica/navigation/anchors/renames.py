@@ -13,7 +13,7 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.navigation.repository import git
 
-COMMITS_MAX = 20_000  # searched for renames; GIT_S_MAX may end the search earlier
+COMMITS_MAX = 20_000  # commits that are searched for renames; GIT_S_MAX may end the search earlier
 GIT_S_MAX = 10.0
 
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./@{}^~-]*")
@@ -33,17 +33,17 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownFate(msgspec.Struct, frozen=True, kw_only=True):
-    """The result if git does not know whether the file was renamed or deleted, with the reason."""
+    """The result if git does not know whether the file was renamed or deleted. `reason` says why."""
 
     reason: str
 
 
 def find_rename(repo: Path, path: str, since: str | datetime | None = None) -> Renamed | Deleted | UnknownFate:
-    """Find out whether the file last known at `path` was renamed, perhaps several times, or deleted.
+    """Find out whether the file that was at `path` was renamed, perhaps several times, or deleted.
 
-    The search covers the commits since `since` (a commit or a time), or else the last 20,000. A file in a submodule is
-    searched in the history of the submodule. Without git or outside a repository, the result is `UnknownFate`. Raises
-    InvalidInput if `since` is not a valid commit name.
+    `path` is relative to the folder `repo`. The search covers the commits after `since` (a commit or a time), or the
+    last 20,000 commits if `since` is None. A file in a submodule is searched in the history of the submodule. Without
+    git or outside a repository, the result is `UnknownFate`. Raises InvalidInput if `since` is not a valid commit name.
     """
     folder, inside = _repository(repo, path)
     try:
@@ -65,7 +65,7 @@ def find_rename(repo: Path, path: str, since: str | datetime | None = None) -> R
 
 
 class _GitFailed(Exception):
-    """git is missing, failed, or took too long."""
+    """Raised if git is missing, fails, or takes too long."""
 
 
 _Move = tuple[str | None, str, str | None]  # commit, path before, path after
@@ -74,7 +74,8 @@ _Move = tuple[str | None, str, str | None]  # commit, path before, path after
 def _repository(repo: Path, path: str) -> tuple[Path, str]:
     """Return the folder of the innermost repository that contains a path, and the path within that repository.
 
-    This is the folder of a submodule if the path is in one, because a submodule has its own history.
+    `path` is relative to `repo`. If it is in a submodule, the folder is that of the submodule, which has its own
+    history.
     """
     parts = path.split("/")
     for count in range(len(parts) - 1, 0, -1):

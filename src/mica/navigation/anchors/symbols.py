@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Query
 
 
-PARSED_BYTES_MAX = 1_000_000  # a tenth of a second; larger files are generated and not read by symbol
+PARSED_BYTES_MAX = 1_000_000  # parsing takes a tenth of a second; larger files are usually generated
 PARSED_S_MAX = 0.5  # a parser needs quadratic time for text that is not code
 NESTED_MAX = 300  # brackets; some grammars take minutes at 100,000, and 20,000 open `<` overflow the C stack of two
 DECLARATORS_MAX = 8  # for a function that returns a pointer to a function, and so on
@@ -81,7 +81,7 @@ _NO_CODE = frozenset(
 
 
 class Symbol(NamedTuple):
-    """A definition: its qualified name, its kind, and its first and last line, decorators included."""
+    """A definition in a file: its qualified name, its kind, and its first and last line, with its decorators."""
 
     name: str
     kind: str
@@ -109,7 +109,7 @@ def method_for(path: str) -> SymbolMethod:
 
 
 def find_enclosing(symbols: Iterable[Symbol], start: int, end: int) -> Symbol | None:
-    """Return the innermost symbol that contains all lines from `start` to `end`; None if no symbol contains them."""
+    """Return the innermost symbol that contains all lines from `start` to `end`; None if no symbol contains all."""
     around = [symbol for symbol in symbols if symbol.start <= start and end <= symbol.end]
     return min(around, key=lambda symbol: (symbol.end - symbol.start, -symbol.start), default=None)
 
@@ -147,7 +147,10 @@ def _is_installed(name: str) -> bool:
 
 @cache
 def _load(name: str) -> LoadedGrammar | None:
-    """Load the parser of a language and the query for its definitions; None if the installed packages do not match."""
+    """Load the parser of a language and the query for its definitions.
+
+    Return None if the installed versions of tree-sitter and of the grammar do not fit together.
+    """
     from tree_sitter import Language, Parser, Query
 
     grammar = GRAMMARS[name]
@@ -165,7 +168,11 @@ def _load(name: str) -> LoadedGrammar | None:
 
 
 def _parse(name: str, text: str) -> list[tuple[str, str, int, int]] | None:
-    """Return the definitions that tree-sitter finds; None if the text is unsuitable or cannot be parsed."""
+    """Return the definitions that tree-sitter finds, as (qualified name, kind, first line, last line).
+
+    `name` is the name of the grammar. Return None if the text is too long, binary, nested too deeply, or takes too long
+    to parse.
+    """
     from tree_sitter import QueryCursor
 
     source = text.encode("utf-8", "replace")
@@ -248,7 +255,10 @@ def _last_row(node: Node, start: int) -> int:
 
 
 def _name(grammar: Grammar, node: Node, source: bytes) -> str | None:
-    """Return the name that a syntax node defines; None if it has no name, or lacks a body or function that it needs."""
+    """Return the name that a syntax node defines; None if the node is not a definition.
+
+    A node without a name is not a definition, nor is one without the body or function that its type requires.
+    """
     if node.type in grammar.with_body and node.child_by_field_name("body") is None:
         return None
     if node.type in grammar.with_function:
@@ -283,7 +293,7 @@ def _text_of(node: Node, source: bytes) -> str:
 def find_by_patterns(suffix: str, text: str) -> list[tuple[str, str, int, int]]:
     """Return the definitions that line patterns recognize, as (qualified name, kind, first line, last line).
 
-    An outer definition precedes those inside it.
+    `suffix` is the suffix of the file's name, such as `.py`. An outer definition precedes those inside it.
     """
     if suffix in _PROSE:
         return _sections(text)

@@ -1,7 +1,8 @@
 """Read a file of the working tree, and choose the lines of it that an agent should read first for a prompt.
 
-A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. The lines
-that were read earlier are not used: measurements show that they are not the lines read next (docs/navigation.md).
+A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. It does not
+matter which lines agents read earlier: measurements show that these are not the lines that they read next
+(docs/navigation.md).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SECRET_NAMES = frozenset(".env .netrc .pgpass .npmrc .pypirc id_rsa id_ed25519 c
 _FOLDER, _REGULAR, _KIND = 0o040000, 0o100000, 0o170000
 
 BLOCK_LINES_MAX, WINDOW_LINES, BLOCK_LINES_MIN = 60, 40, 4
-WHOLE_TOKENS = 500  # smaller files are offered whole
-BLOCKS_MAX = 3
+WHOLE_TOKENS = 500  # smaller files are offered without line ranges
+BLOCKS_MAX = 3  # blocks of one file that are chosen
 HEAD_WEIGHT, NAMED_WEIGHT, LINE_WEIGHT = 0.3, 1.0, 2.0
 
 _DEFINITION = re.compile(
@@ -40,15 +41,19 @@ _DEFINITION = re.compile(
 
 
 def is_secret(path: str) -> bool:
-    """True for files that usually contain secrets, such as `.env`. They may be offered by name but are never read."""
+    """True if a file with this path usually contains secrets, as `.env` does.
+
+    Such a file may be offered by name, but is never read.
+    """
     name = path.rpartition("/")[2]
     return name in SECRET_NAMES or name.startswith(".env.")
 
 
 def read_text(root: str, path: str) -> str | None:
-    """Read the beginning of a text file; None if it is binary, too large, missing, secret or outside the root.
+    """Return the first READ_BYTES_MAX bytes of a text file as text. `path` is relative to the folder `root`.
 
-    Symbolic links are not followed, neither for the file nor for a folder below the root.
+    Return None if the file is missing, binary, secret, outside the root, or larger than SIZE_BYTES_MAX. Symbolic links
+    are not followed, neither for the file nor for a folder below the root.
     """
     if is_secret(path):
         return None
@@ -79,7 +84,10 @@ def read_text(root: str, path: str) -> str | None:
 
 
 def find_definitions(text: str) -> list[tuple[str, int]]:
-    """Find the names that a text defines, with their line numbers, by one pattern that fits common languages."""
+    """Return the names that the source text of a file defines, with their line numbers, in order.
+
+    Definitions are recognized line by line, with one pattern that fits common languages.
+    """
     found = []
     for number, line in enumerate(text.split("\n"), start=1):
         if (match := _DEFINITION.match(line)) is not None:

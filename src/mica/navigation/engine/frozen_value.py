@@ -13,7 +13,10 @@ else:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class FrozenValue:
-    """Base class of immutable values. Annotated fields become keyword arguments; those with a default are optional."""
+    """The base class of immutable values.
+
+    Each annotated field of a subclass is a keyword argument of its constructor, optional if the field has a default.
+    """
 
     def __init__(self, **fields: object) -> None:
         for name in type(self).__annotations__:

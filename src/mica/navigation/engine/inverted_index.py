@@ -1,4 +1,4 @@
-"""An inverted index of numbered documents, ranked by BM25."""
+"""An inverted index that ranks documents by BM25. Each document has a number as its id."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ TERMS_MAX = 120  # of a query: a pasted log has thousands, and all but the rares
 
 
 class InvertedIndex:
-    """Maps terms to the numbered documents that contain them. From a saved index, only the needed terms are read."""
+    """Maps each term to the documents that contain it, and to its counts in them.
+
+    If the index was saved to a file, only the terms that a query needs are read from the file.
+    """
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
-        """Make an empty index; or, with `saved`, load the index that `entries(name)` wrote to this lookup file."""
+        """Make an empty index; or, with `saved`, use the index that this file has under `name`.
+
+        `entries` returns what such a file must contain.
+        """
         self._name = name
         self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})
         self._total = sum(self._lengths.values())
@@ -31,7 +37,7 @@ class InvertedIndex:
         return len(self._lengths)
 
     def put(self, number: int, counts: Mapping[str, int]) -> None:
-        """Add a document with its term counts, replacing any document with this number."""
+        """Add the document with the id `number`, or replace it. `counts` has the count of each of its terms."""
         self.remove(number)
         for term, count in counts.items():
             self._postings_of(term)[number] = min(count, COUNT_MAX)
@@ -41,7 +47,7 @@ class InvertedIndex:
         self._total += length
 
     def remove(self, number: int) -> None:
-        """Remove a document if the index contains it."""
+        """Remove the document with the id `number`. Without such a document, nothing happens."""
         length = self._lengths.pop(number, None)
         if length is None:
             return
@@ -53,9 +59,9 @@ class InvertedIndex:
             self._postings_of(term).pop(number, None)
 
     def scores(self, query: Mapping[str, int], *, limit: int = TERMS_MAX) -> dict[int, float]:
-        """Return the BM25 score of each matching document, by document number.
+        """Return the BM25 score of each document that has a term of the query, by the id of the document.
 
-        `query` maps terms to counts. Only the `limit` terms with the highest weight are used.
+        `query` maps terms to counts. Only the `limit` terms with the highest weights are used.
         """
         if not self._lengths:
             return {}
@@ -110,7 +116,7 @@ class InvertedIndex:
 
 
 def count_terms(terms: Iterable[str]) -> dict[str, int]:
-    """Count how often each term occurs, in order of first occurrence."""
+    """Return how often each term occurs. The terms of the result are in the order of their first occurrence."""
     counts: dict[str, int] = {}
     for term in terms:
         counts[term] = counts.get(term, 0) + 1

@@ -1,7 +1,7 @@
 """A read-only file of hash tables that are searched in place, since a hook has no time to load a whole index.
 
-The slot of each key points to a record: the key, and the value as encoded by `marshal`. A new file replaces the old one
-as a whole, so a process that has the old file open can keep reading it.
+A slot of the hash table points to a record: the key, and the value as encoded by `marshal`. A new file replaces the old
+one as a whole, so a process that has the old file open can keep reading it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LookupFile:
             raise ValueError("the lookup file is truncated")
 
     def raw(self, table: str, key: str) -> bytes | None:
-        """The packed value of a key in a table; None if the table has no such key."""
+        """Return the value of a key in a table as encoded bytes (see `pack`); None if the table has no such key."""
         full_key = _name(table, key)
         slot = crc32(full_key) & self._mask
         data = self._map
@@ -54,7 +54,7 @@ class LookupFile:
         return default if found is None else marshal.loads(found)
 
     def raws(self, table: str) -> Iterator[tuple[str, bytes]]:
-        """Yield every key of a table with its packed value. The whole file is read."""
+        """Yield every key of a table with its value as encoded bytes. The whole file is read."""
         begin = _name(table, "")
         place = _HEAD + 4 * (self._mask + 1)
         while place < len(self._map):
@@ -74,14 +74,18 @@ class LookupFile:
 
 
 def pack(value: object) -> bytes:
-    """Encode a value for a lookup file: strings, numbers, and tuples, lists and dictionaries of them."""
+    """Return a value encoded for a lookup file.
+
+    It may be a string, a number, or a tuple, list or dictionary of these. Raises ValueError for anything else.
+    """
     return marshal.dumps(value, FORM)  # type: ignore[arg-type]  # it raises ValueError for anything else
 
 
 def build_file(entries: Iterable[tuple[str, str, bytes]]) -> bytes:
-    """Build the content of a lookup file from entries (table, key, packed value).
+    """Return the content of a lookup file with these entries: (table, key, value encoded by `pack`).
 
-    Each key may occur only once in a table. Raises ValueError if there are too many entries or bytes.
+    Each key may occur only once in a table. Raises ValueError if there are more than ENTRIES_MAX entries, or if the
+    content would be 4 GiB or larger.
     """
     named = [(_name(table, key), value) for table, key, value in entries]
     if len(named) > ENTRIES_MAX:

@@ -28,10 +28,13 @@ NEAR_CHARACTERS = 80  # after a path in which "lines 189-207" refers to it
 
 
 class TreeNames:
-    """Looks up the files of a tree by file name, by stem (the name without extensions), or by a folder above them."""
+    """Looks up the files of a working tree by file name, by stem (the name without extensions), or by folder."""
 
     def __init__(self, paths: Iterable[str] = (), *, saved: LookupFile | None = None) -> None:
-        """Index `paths`. With `saved`, use instead the index that `entries` wrote to this file, without changing it."""
+        """Make an index of `paths`; or, with `saved`, use the index in this lookup file, and do not change it.
+
+        `entries` returns what such a file must contain.
+        """
         self._saved = saved
         self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}
         self._paths: set[str] = set()
@@ -75,7 +78,10 @@ class TreeNames:
         return self._lookup("stem", stem.lower())
 
     def within(self, folder: str) -> list[str]:
-        """Return the files below a folder. `folder` is a path, or the last part of one without the parent folders."""
+        """Return the files in a folder and in the folders below it.
+
+        `folder` is the path of the folder; if no folder has this path, the last part of its path is enough.
+        """
         folder = folder.lower().strip("/")
         if not folder:
             return []
@@ -113,15 +119,15 @@ def _keys(path: str) -> list[tuple[str, str]]:
 class FileMentions(FrozenValue):
     """The files that a prompt mentions, each with a strength from 0 to 1. Each kind of mention has its own field."""
 
-    paths: dict[str, float]
-    names: dict[str, float]
-    folders: dict[str, float]
-    symbols: dict[str, float]
+    paths: dict[str, float]  # files named by a path or by a file name with an extension
+    names: dict[str, float]  # files named by a file name without extension
+    folders: dict[str, float]  # files in a folder that is named
+    symbols: dict[str, float]  # files that define a symbol that is named
     lines: dict[str, tuple[tuple[int, int], ...]]  # for files that are named with line numbers
 
 
 def stem_of(path: str) -> str:
-    """A file's name without its extensions, in lower case: `git-cloner.test.ts` is `git-cloner`."""
+    """Return a file's name without its extensions, in lower case: `git-cloner` for `src/git-cloner.test.ts`."""
     name = path.rpartition("/")[2].lstrip(".")
     return name.partition(".")[0].lower()
 
@@ -129,7 +135,7 @@ def stem_of(path: str) -> str:
 def find_mentions(
     prompt: str, names: TreeNames, definers: Callable[[str], Collection[str]] | None = None
 ) -> FileMentions:
-    """Find the files of `names` that a prompt mentions.
+    """Return the files that a prompt mentions. Only the files that `names` has looked up can be mentioned.
 
     `definers` returns the files that define a symbol. If a mention fits n files, each of them gets a strength of at
     most 1/n.
@@ -174,18 +180,21 @@ def find_mentions(
 
 
 def is_any_named(text: str, names: TreeNames) -> bool:
-    """True if a text mentions a file of `names` by its path or file name. Much cheaper than `find_mentions`."""
+    """True if a text mentions one of the files in `names` by its path or file name. Faster than `find_mentions`."""
     tokens = (_clean(match.group()) for match in _TOKEN.finditer(text[:PROMPT_CHARACTERS_MAX]))
     return any(_has_extension(token) and _resolve(token, names) for token in tokens)
 
 
 def find_identifiers(prompt: str) -> set[str]:
-    """All words of a prompt that are valid identifiers."""
+    """Return all words of a prompt that could be identifiers in a program."""
     return set(_WORD.findall(prompt))
 
 
 def is_code(word: str) -> bool:
-    """True if a word looks like an identifier: it has an inner underscore, or an inner capital and a small letter."""
+    """True if a word looks like an identifier.
+
+    Such a word has an inner underscore, or it has small letters and also a capital that is not its first letter.
+    """
     return "_" in word.strip("_") or (any(later.isupper() for later in word[1:]) and not word.isupper())
 
 
@@ -209,7 +218,11 @@ def _has_extension(token: str) -> bool:
 
 
 def _lines_after(prompt: str, end: int) -> list[tuple[int, int]]:
-    """Return the line range written directly after a path (`:10-20`) or soon after it ("lines 10-20"), if any."""
+    """Return the line range that is written after a path; an empty list if there is none.
+
+    It is either directly after the path (`:10-20`), or a little later in the same line ("lines 10-20"). `end` is the
+    index in the prompt at which the path ends.
+    """
     match = _LINES.match(prompt, end) or _NEAR.search(prompt[end : end + NEAR_CHARACTERS].partition("\n")[0])
     if match is None:
         return []

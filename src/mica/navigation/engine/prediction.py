@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 LIKELY_MAX = 50  # files whose probability is better than chance
 
 QUOTED_CHARACTERS = 60
-STRONG = 0.25  # minimum share of a signal's best score at which the signal is given as a reason
+STRONG = 0.25  # a signal is given as a reason for files with at least this share of the signal's best score
 REASONS_MAX = 3
 SURE = 0.5  # a mention with a higher strength is unambiguous: one file has the name, and it is written like code
 
@@ -60,14 +60,14 @@ WORDS_MIN = 4  # prompts such as "commit", "yes" or "continue" do not show which
 PROBABILITY_MIN = 0.05
 SHARE_MIN = 0.2  # of the best file's probability; a less likely path costs more than it saves
 # Tokens that a list saves if its best file is needed, assumed before any task was measured: an upper bound.
-FIRST_WORTH = {"open": 300.0, "named": 0.0}
-WORTH_PSEUDO = 5.0  # weight of the first worth, in expected correct lists
-KNOWN_MIN = 3.0  # expected correct lists that a space needs before it offers any
+FIRST_WORTH = {"open": 300.0, "named": 0.0}  # by kind of prompt, see `kind_of`
+WORTH_PSEUDO = 5.0  # FIRST_WORTH counts as much as this many measured lists whose best file was needed
+KNOWN_MIN = 3.0  # the sum of the best files' probabilities that measured lists need before any list is offered
 SAVED_MAX = 2_000  # tokens counted for one task, so that one long search does not decide
 
 
 class Prediction(FrozenValue):
-    """The ranking of files for one prompt, and the evidence behind it, which explanations and training use."""
+    """The ranking of files for one prompt, and the evidence for it, which is used for explanations and training."""
 
     signals: Signals
     candidates: Candidates
@@ -101,7 +101,7 @@ def predict(tree: FileTree, past: TaskHistory, question: PromptQuestion, weights
 
 
 def explain(prediction: Prediction, past: TaskHistory, *, limit: int) -> list[PredictedFile]:
-    """The `limit` most probable files, best first, with reasons."""
+    """Return the `limit` most probable files of a prediction, best first, each with the reasons."""
     best = prediction.ranked[:limit]
     among = [path for path, _ in prediction.ranked[:CONSIDERED]]
     return [
@@ -122,7 +122,7 @@ def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple
 
 
 def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[str]) -> tuple[str, ...]:
-    """Describe why a file was ranked, with at most three reasons, strongest first.
+    """Return at most three reasons why a file was ranked, in a fixed order of importance.
 
     One possible reason is that the file was used together with another file. That other file is always one of `among`.
     """
@@ -151,9 +151,10 @@ def reasons_for(path: str, signals: Signals, past: TaskHistory, *, among: list[s
 
 
 def tier_of(path: str, signals: Signals) -> Tier:
-    """Return the tier of a file.
+    """Return the tier of a file, which is the kind of evidence that the file is needed.
 
-    It is "named" if the prompt names the file, "walked" if earlier work points to it, else "words".
+    It is "named" if the prompt names the file, "walked" if files of earlier prompts or commits point to it, else
+    "words".
     """
     if path in signals.mentions.paths:
         return "named"
@@ -162,7 +163,7 @@ def tier_of(path: str, signals: Signals) -> Tier:
 
 
 def is_strong(signals: Signals, signal: str, path: str) -> bool:
-    """True if a file's score by a signal is high enough for the signal to be given as a reason."""
+    """True if the score that `signal` gives a file is high enough to give the signal as a reason."""
     scores = signals.scores[signal]
     return path in scores and scores[path] >= STRONG * signals.tops[signal]
 
@@ -173,28 +174,34 @@ def _quote(text: str) -> str:
 
 
 def kind_of(places: Sequence[OfferCandidate]) -> str:
-    """The kind of a prompt: "named" if one of the best predicted files is named in it, else "open"."""
+    """Return the kind of a prompt: "named" if it names one of the best predicted files, else "open".
+
+    `places` are the predicted files, best first.
+    """
     return "named" if any(place.tier == "named" for place in places[:CONSIDERED]) else "open"
 
 
 def shortlist(places: Sequence[OfferCandidateT]) -> list[OfferCandidateT]:
-    """The few most probable files, which an offer would list. `places` must be sorted, best first."""
+    """Return the files that an offer would list: at most PATHS_MAX, and none that is much less probable than the best.
+
+    `places` are the predicted files, best first.
+    """
     least = max(PROBABILITY_MIN, SHARE_MIN * places[0].probability) if places else PROBABILITY_MIN
     return [place for place in places[:PATHS_MAX] if place.probability >= least]
 
 
 def is_too_short(prompt: str) -> bool:
-    """True if a prompt has too few words to predict files from."""
+    """True if a prompt has fewer than WORDS_MIN distinct terms, which is too few to predict files."""
     return len(set(terms(prompt))) < WORDS_MIN
 
 
 def select_offer(
     prompt: str, places: Sequence[OfferCandidateT], *, cost_tokens: int, worth: Mapping[str, float] = FIRST_WORTH
 ) -> list[OfferCandidateT]:
-    """Return the files of `shortlist` if offering them is worth its cost in tokens, else an empty list.
+    """Return the files to offer for a prompt: those of `shortlist` if the offer will probably pay, else none.
 
-    `cost_tokens` is the cost of the offer. `worth` maps each kind of prompt to the number of tokens that a list of
-    files saves if the task needs its first file.
+    `places` are the predicted files, best first. `cost_tokens` is the cost of the offer. `worth` maps each kind of
+    prompt to the number of tokens that a list of files saves if the task needs its first file.
     """
     offered = shortlist(places)
     if not offered or is_too_short(prompt):

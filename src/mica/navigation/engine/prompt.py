@@ -41,9 +41,9 @@ SPANS_MAX = 2
 
 
 def render_offer(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> str:
-    """Return the text that offers files to an agent: a heading and one line per file; empty without files.
+    """Return the text that offers files to an agent: a heading, and one line for each file. Empty without files.
 
-    Each file is given as (path, line ranges, reasons). Only the first reason is shown.
+    Each file is a tuple (path, line ranges, reasons). Only the first reason is shown, and the first SPANS_MAX ranges.
     """
     lines = [_render_line(path, spans, reasons) for path, spans, reasons in files]
     return "\n".join([HEAD, *lines]) if lines else ""
@@ -57,16 +57,16 @@ def _render_line(path: str, spans: Sequence[Span], reasons: Sequence[str]) -> st
 
 
 class PromptPrediction:
-    """The prediction for a prompt, computed from a saved file tree and a saved task history."""
+    """The files predicted for a prompt, computed from a saved file tree and a saved task history."""
 
     def __init__(
         self, prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = (), walked: Walked = ()
     ) -> None:
-        """Predict files. `tree` and `past` are open file descriptors of the saved tree and the saved history.
+        """Predict files. `tree` and `past` are file descriptors, open for reading, of the saved tree and history.
 
-        The files that the session touched before are passed in `walked`, prompt by prompt. If `walked` is empty, they
-        are read from the saved history, and `spooled` adds the steps that hooks recorded after it was saved. Raises
-        ValueError if a saved file is truncated.
+        `root` is the folder of the working tree. `walked` has the files that were touched for each earlier prompt of
+        the session. If `walked` is empty, these files are read from the saved history, and `spooled` adds the accesses
+        that hooks recorded after the history was saved. Raises ValueError if a saved file is truncated.
         """
         self._history = known = LookupFile(past)
         self._prompt, self._root = prompt, root
@@ -93,11 +93,11 @@ class PromptPrediction:
         return () if text is None else find_lines(text, path, self._prompt, self._prediction)[0]
 
     def last(self, path: str) -> tuple[str, float]:
-        """The id and Unix time of the event that last read or changed a file; ("", 0.0) if there is none."""
+        """Return the id and the Unix time of the event that last read or changed a file; ("", 0.0) without one."""
         return self._history.get("last", path, ("", 0.0))
 
     def offer(self) -> tuple[str, list[str]]:
-        """Return the text of the offer and the offered paths.
+        """Return the text that offers files for the prompt, and the paths of these files.
 
         Both are empty if the offer would cost more tokens than it probably saves.
         """
@@ -112,10 +112,10 @@ class PromptPrediction:
 
 
 def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
-    """Return the files of each prompt of a session: those in `walked`, and those of spooled steps after `last_at`.
+    """Return the files of each prompt of a session, from the history (`walked`) and from what hooks recorded since.
 
-    Spooled steps are accesses to files that hooks have recorded and that are not in the log yet. `walked` is complete
-    up to the time `last_at`.
+    `walked` is complete up to the Unix time `last_at`. `spooled` has the accesses to files that hooks have recorded;
+    those after `last_at` are added.
     """
     prompts = [list(each) for each in walked]
     is_next = not prompts
@@ -135,7 +135,10 @@ def add_spooled(walked: Walked, last_at: float, spooled: Spooled) -> Walked:
 def answer(
     prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = ()
 ) -> tuple[str, list[str]]:
-    """Return the text that a hook prints for a prompt, and the offered paths. Often both are empty. Called by hooks."""
+    """Return the text that a hook prints for a prompt, and the paths that it offers. Often both are empty.
+
+    Hooks call this. The parameters are those of `PromptPrediction`.
+    """
     if is_too_short(prompt):
         return "", []
     return PromptPrediction(prompt, session, root=root, tree=tree, past=past, spooled=spooled).offer()

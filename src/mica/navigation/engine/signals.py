@@ -1,7 +1,8 @@
 """Compute the signals that rank files for a prompt, the features made of them, and calibrated probabilities.
 
 A signal is one kind of evidence that a file is needed, such as words in common with the prompt, or use in earlier
-tasks.
+tasks. It gives each file a score. A feature is a number about a file, such as its score or rank by one signal. The
+probability that a file is needed is computed from its features.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-QUERY_CHARACTERS_MAX = 6_000  # of a prompt whose words are scored; file names are searched beyond that
-BACK = 0.6  # factor for the files of earlier prompts of the session, applied once for each prompt since
+QUERY_CHARACTERS_MAX = 6_000  # the beginning of a prompt whose words are scored; file names are found in a longer part
+BACK = 0.6  # the score of a file of an earlier prompt is multiplied by this once for each prompt since
 
 SIGNALS = (
     "path_mention",
@@ -44,9 +45,9 @@ SIGNALS = (
 )
 Scores = dict[str, float]
 
-CANDIDATES_EACH = 80  # best files of each signal
-TOP = 10  # best files of a signal that count as agreement
-RANK_SCALE = 5.0
+CANDIDATES_EACH = 80  # the best files of each signal that become candidates
+TOP = 10  # a signal agrees to a file if the file is among this many best files of the signal
+RANK_SCALE = 5.0  # the rank at which the rank feature of a signal is one half
 
 OF_FILE = ("size", "test", "prose", "configuration", "changelog", "listed")
 OF_QUESTION = ("nearest", "named")  # prompt length and time are not used: they differ too much between projects
@@ -78,10 +79,10 @@ class Signals(FrozenValue):
     scores: dict[str, Scores]
     tops: dict[str, float]  # the best score of each signal
     mentions: FileMentions
-    similar: Votes
-    subjects: Votes
+    similar: Votes  # from earlier prompts
+    subjects: Votes  # from the subjects of commits
     word_count: int  # distinct terms of the prompt
-    task_count: int
+    task_count: int  # tasks in the history
 
 
 def compute_signals(tree: FileTree, past: TaskHistory, question: PromptQuestion) -> Signals:
@@ -121,7 +122,10 @@ def compute_signals(tree: FileTree, past: TaskHistory, question: PromptQuestion)
 
 
 def score_session(prompts: Sequence[Sequence[str]]) -> Scores:
-    """Score the files that earlier prompts of the session touched; the latest prompt counts most."""
+    """Score the files that were touched for earlier prompts of the session; the latest prompt counts most.
+
+    `prompts` has the files of each of these prompts, oldest prompt first.
+    """
     scores: Scores = {}
     for back, files in enumerate(reversed(prompts)):
         for path in dict.fromkeys(files):
@@ -130,7 +134,10 @@ def score_session(prompts: Sequence[Sequence[str]]) -> Scores:
 
 
 def weigh(scores: Mapping[str, Scores], weights: Mapping[str, float]) -> Scores:
-    """Return the weighted sum of several signals for each file. Each signal is first divided by its best score."""
+    """Return, for each file, the weighted sum of its scores by the signals in `weights`.
+
+    `scores` has the scores of files by signal. Each score is first divided by the best score of its signal.
+    """
     total: Scores = {}
     for signal, weight in weights.items():
         by_path = scores.get(signal)
@@ -149,7 +156,10 @@ class Candidates(FrozenValue):
 
 
 def collect_candidates(signals: Signals, tree: FileTree) -> Candidates:
-    """Collect the best files of every signal, and compute their features. The files are sorted by path."""
+    """Collect the CANDIDATES_EACH best files of every signal, and compute their features.
+
+    The files of the result are sorted by path.
+    """
     ranked = {signal: _rank(signals.scores[signal]) for signal in SIGNALS}
     paths = sorted({path for best in ranked.values() for path in best})
     named = signals.mentions.paths
@@ -202,7 +212,7 @@ class Weights(FrozenValue):
     corrections: Sequence[float]
 
     def logits(self, rows: Iterable[Sequence[float]]) -> list[float]:
-        """The log-odds that each file is needed, from its row of features."""
+        """Return the log-odds that each file is needed. `rows` has the features of each file."""
         start, slopes = self.start, self.slopes
         return [start + dot_product(slopes, row) for row in rows]
 

@@ -14,10 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: its beginning shows what it is about
+PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: its beginning shows what the prompt is about
 PAIRED_FILES_MAX = 25  # a task that touched more files does not show which files belong together
-NEIGHBOURS_MAX = 60
-NEIGHBOURS_MORE = 40  # above the limit before the list is cut, because sorting after each task is slow
+NEIGHBOURS_MAX = 60  # files remembered as used together with one file
+NEIGHBOURS_MORE = 40  # a list may have this many more before it is cut, because sorting after each task is slow
 SHORT, LONG = 7.0, 50.0  # half-lives of recency and frequency, in tasks
 COMMITS_SHORT, COMMITS_LONG = 10.0, 200.0  # the same, in commits
 TASK_VOTES, COMMIT_VOTES = 15, 30  # most similar texts that vote
@@ -41,7 +41,7 @@ class CommitFiles(FrozenValue):
 
 
 class DecayingCounts:
-    """Counts per file that decay: each later task or commit makes the earlier ones count a little less."""
+    """Counts how often each file was used or changed. The older a task or commit, the less it counts."""
 
     def __init__(self, half_life: float) -> None:
         self._factor = 0.5 ** (1 / half_life)
@@ -72,9 +72,10 @@ class TaskTexts:
     """Earlier prompts or commit subjects, each with its files. `vote` scores the files of those most like a query."""
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
-        """`votes` is the number of texts that `vote` uses.
+        """`votes` is the number of most similar texts that `vote` uses.
 
-        With `saved`, the texts that `entries(name)` wrote to this lookup file are used.
+        With `saved`, the texts are those that this lookup file has under `name`. `entries` returns what such a file
+        must contain.
         """
         self._index = InvertedIndex(saved, name)
         self._votes = votes
@@ -102,9 +103,9 @@ class TaskTexts:
             self._where.setdefault(new, []).append(number)
 
     def vote(self, query: Mapping[str, int]) -> Votes:
-        """Score the files of the texts that are most similar to the query.
+        """Score files by the texts that are most similar to the query. Each of these texts votes for its files.
 
-        `query` maps terms to counts. A text with many files counts less for each of them.
+        `query` maps terms to counts. A text with many files gives each of them a smaller vote.
         """
         scores = self._index.scores(query)
         best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
@@ -134,10 +135,13 @@ class TaskTexts:
 
 
 class TaskHistory:
-    """The finished tasks and commits of a space, as statistics about files. Predictions are based on them."""
+    """Statistics about files from the finished tasks and commits of a space. Predictions are based on them."""
 
     def __init__(self, saved: LookupFile | None = None) -> None:
-        """Make an empty history; or, with `saved`, load the read-only history that `entries` wrote."""
+        """Make an empty history; or, with `saved`, use the history in this lookup file, which is then read-only.
+
+        `entries` returns what such a file must contain.
+        """
         self._saved = saved
         self.tasks = TaskTexts(TASK_VOTES, saved, "tasks")
         self.commits = TaskTexts(COMMIT_VOTES, saved, "commits")
@@ -232,8 +236,8 @@ class TaskHistory:
     def walk(self, seeds: Mapping[str, float]) -> dict[str, float]:
         """Score files by how often they were used together with the files in `seeds`, which maps files to weights.
 
-        A short random walk computes the scores. Files that were used with a seed count most, then files that were used
-        with those files. A file that was used in many tasks counts for less.
+        A short random walk computes the scores. Files that were used together with a seed get most, then the files that
+        were used together with those. A file that was used in many tasks gets less.
         """
         best = heapq.nsmallest(SEEDS, seeds.items(), key=lambda each: (-each[1], each[0]))
         total = math.fsum(weight for _, weight in best) or 1.0
@@ -257,7 +261,7 @@ class TaskHistory:
         return scores
 
     def companion(self, path: str, among: Collection[str]) -> str | None:
-        """The file of `among` that was used together with `path` most often; None if there is none."""
+        """Return the file in `among` that was used together with `path` most often; None if none was."""
         neighbours = self._neighbours(path)
         known = [(count, other) for other, count in neighbours.items() if other in among and other != path]
         return max(known)[1] if known else None
@@ -268,7 +272,10 @@ class TaskHistory:
         return self._together.get(path, {})
 
     def _pair(self, files: Sequence[str]) -> None:
-        """Count every two of `files` as used together once more. A list of over PAIRED_FILES_MAX files is ignored."""
+        """Count every two of `files` as used together once more.
+
+        If there are more than PAIRED_FILES_MAX files, nothing is counted.
+        """
         if not 1 < len(files) <= PAIRED_FILES_MAX:
             return
         for path in files:

@@ -38,7 +38,7 @@ class IndexedFile(FrozenValue):
 
 
 def classify_path(path: str) -> tuple[float, ...]:
-    """One number for each of KINDS: 1.0 if the path belongs to that kind, else 0.0."""
+    """Return one number for each entry of KINDS, in order: 1.0 if the path is of this kind, else 0.0."""
     return tuple(float(re.search(pattern, path) is not None) for pattern in KINDS.values())
 
 
@@ -46,9 +46,10 @@ class FileTree:
     """The indexed files of a working tree. Only these files can be predicted and offered."""
 
     def __init__(self, saved: LookupFile | None = None, *, read_only: bool = False) -> None:
-        """Make an empty tree; or, with `saved`, load the tree that `entries` wrote to this file.
+        """Make an empty tree; or, with `saved`, load the tree in this lookup file.
 
-        A read-only tree loads faster, because it looks up each name in the file only when it is needed.
+        `entries` returns what such a file must contain. A tree that is loaded with `read_only` loads faster, because
+        each name is looked up in the file only when it is needed.
         """
         self.content = InvertedIndex(saved, "content")
         self.path_words = InvertedIndex(saved, "path_words")
@@ -78,7 +79,7 @@ class FileTree:
             self._next = max(self._next, number + 1)
 
     def definers(self, name: str) -> Collection[str]:
-        """The files that define a symbol."""
+        """Return the files that define the symbol `name`."""
         if self._saved is not None:
             return self._saved.get("defines", name, [])
         return self._defines.get(name, ())
@@ -148,13 +149,13 @@ class FileTree:
         return {self._paths[number]: score for number, score in scores.items()}
 
     def restrict(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Keep only the positive scores of files in this tree."""
+        """Return the scores that are positive and belong to files in this tree."""
         return {path: score for path, score in scores.items() if path in self._numbers and score > 0}
 
     def siblings(self, paths: Collection[str]) -> dict[str, float]:
-        """Return a score of 1.0 for each file that belongs to one of `paths` by its name.
+        """Return a score of 1.0 for each file whose name shows that it belongs to a file in `paths`.
 
-        `test_a.py` belongs to `a.py`, and `a.py` to `test_a.py`.
+        For example, `test_a.py` belongs to `a.py`, and `a.py` belongs to `test_a.py`.
         """
         scores: dict[str, float] = {}
         for path in paths:

@@ -19,8 +19,8 @@ from mica.model.trail import STEPS_MAX, matches_step
 
 WALK_FILES_MAX = 40  # only the first files of a walk are used; a walk with more files scans the whole project
 SETS_MAX = 4_000  # sets that are examined, those with the most walks first; takes a second or two
-PAIRS_MAX = 10_000  # pairs that are extended to sets, those with the most walks first
-WHOLE_MAX = 1_000  # the latest walks, each of which may be a trail with one run
+PAIRS_MAX = 10_000  # pairs of items that are extended to sets, those with the most walks first
+WHOLE_MAX = 1_000  # the latest walks, each of which may become a trail with a single run
 COMMON_SHARE = 0.1  # a pattern that occurs in a larger share of the walks is not distinctive
 COMMON_WALKS_MIN = 20  # with fewer walks, every pattern counts as distinctive
 
@@ -36,7 +36,10 @@ class CoReadSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def normalize_path(path: str) -> str | None:
-    """Normalize a relative path to forward slashes; None for a path outside the project."""
+    """Return a path within the project in its normal form, with forward slashes and without `.` parts.
+
+    Return None for an absolute path, and for one that is empty or contains `..`.
+    """
     if _DRIVE.match(path) or path.startswith(("/", "~", "\\")):
         return None
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
@@ -45,14 +48,21 @@ def normalize_path(path: str) -> str | None:
 
 @remember_texts(65_536)
 def generalize(path: str) -> str | None:
-    """The pattern for similar files in the same folder, such as `a/*.py` for `a/x.py`; None without an extension."""
+    """Return the pattern for the files with the same extension in the same folder, such as `a/*.py` for `a/x.py`.
+
+    Return None for a file without an extension.
+    """
     folder, slash, name = path.rpartition("/")
     stem, dot, ending = name.rpartition(".")
     return f"{folder}{slash}*.{ending}" if stem and dot and ending else None
 
 
 def similarity(first: Sequence[str], second: Sequence[str]) -> float:
-    """Return the similarity of two lists of paths: 1 minus their edit distance divided by the longer length."""
+    """Return the similarity of two lists of paths or patterns, from 0 to 1.
+
+    It is 1 minus their edit distance divided by the length of the longer list. A pattern and a path that matches it
+    count as equal.
+    """
     longest = max(len(first), len(second))
     if not longest:
         return 1.0
@@ -66,7 +76,10 @@ def similarity(first: Sequence[str], second: Sequence[str]) -> float:
 
 
 def overlap(first: Collection[str], second: Collection[str]) -> float:
-    """The Jaccard index of two sets: the share of all their files that is in both; 1 if both are empty."""
+    """Return the Jaccard index of two sets: of the files in any of them, the share that is in both.
+
+    The result is 1 if both are empty.
+    """
     together = set(first) | set(second)
     return len(set(first) & set(second)) / len(together) if together else 1.0
 
@@ -75,9 +88,9 @@ def overlap(first: Collection[str], second: Collection[str]) -> float:
 
 
 def mine(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[CoReadSet]:
-    """Find the closed sets of 2 to STEPS_MAX files or patterns that occur together in at least `runs_min` walks.
+    """Return the closed sets of 2 to STEPS_MAX files or patterns that occur together in at least `runs_min` walks.
 
-    Each walk is given as the list of its files. The sets with the most walks come first.
+    Each walk is the list of its files. The sets that occur in the most walks come first.
     """
     files = [frozenset(paths[:WALK_FILES_MAX]) for paths in walks]
     allowed = _distinctive_patterns(files)
@@ -132,14 +145,18 @@ def _grow(
 ) -> Iterator[int]:
     """For each item that can be added to the set `closure`, yield a bit mask of the walks that touched the larger set.
 
-    `mask` is the bit mask of `closure` itself. Masks of fewer than `runs_min` walks are left out.
+    In a bit mask, bit n is set for the walk with the index n. `mask` is the bit mask of `closure`. Masks of fewer than
+    `runs_min` walks are left out.
     """
     beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
     return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
 
 
 def _distinctive_patterns(baskets: Sequence[frozenset[str]]) -> frozenset[str]:
-    """The patterns that match several files and do not occur in too many walks."""
+    """Return the patterns that match several files and occur in at most COMMON_SHARE of the walks.
+
+    Each set in `baskets` has the files of one walk. If there are few walks, the share does not matter.
+    """
     files: defaultdict[str, set[str]] = defaultdict(set)
     counts: Counter[str] = Counter()
     for basket in baskets:
@@ -177,11 +194,11 @@ def _places(mask: int) -> Iterator[int]:
 
 
 def merge_sets(sets: Iterable[CoReadSet], *, above: float, named: int = 0) -> list[CoReadSet]:
-    """Merge each set into the first earlier set that it overlaps by more than `above`; the order is preserved.
+    """Merge each set into the first earlier set with which it has an overlap above `above`, and return the sets left.
 
-    The earlier set keeps its items and gets the walks of both sets. The first `named` sets are never merged into
-    others. Only sets that share one of their rarest items are compared, which saves time and still finds every large
-    overlap.
+    The earlier set keeps its items and gets the walks of both sets. `named` is the number of sets at the beginning that
+    are never merged into others. The order of the sets is preserved. Only sets that share one of their rarest items are
+    compared, which saves time and still finds every large overlap.
     """
     listed = list(sets)
     rarity = Counter(item for each in listed for item in each.items)

@@ -16,29 +16,29 @@ from mica.navigation.anchors.followed import FollowedRange, OmittedRange, StepAn
 from mica.navigation.trails.task_kinds import verb_class
 from mica.settings import TrailSettings
 
-CRYSTALLIZED_MAX = 5  # new crystallized trails in one evolution: many new commands at once do not help
+CRYSTALLIZED_MAX = 5  # trails that one evolution crystallizes: many new commands at once do not help
 NAMED_MAX = 50  # crystallized trails in use: each costs a line in every agent's list of commands
-LISTED_MAX = 20  # trails of each kind that a report names
+LISTED_MAX = 20  # trails in each list of a report
 
 
 class Evolution(msgspec.Struct, frozen=True, kw_only=True):
     """The report of one evolution (the daily work on trails): counts, and names of trails, best first."""
 
     at: datetime
-    trails: int
-    shapes: int
-    states: dict[str, int]
+    trails: int  # number of trails
+    shapes: int  # number of kinds of tasks
+    states: dict[str, int]  # number of trails in each state
     hot: tuple[str, ...] = ()  # hot trails without a permanent name
-    crystallized: tuple[str, ...] = ()  # newly crystallized in this evolution
-    refreshed: tuple[str, ...] = ()  # with a new version because their steps have changed
+    crystallized: tuple[str, ...] = ()  # trails that were crystallized in this evolution
+    refreshed: tuple[str, ...] = ()  # trails with a new version because their steps have changed
     cooling: tuple[str, ...] = ()  # crystallized trails that will soon be archived, or are suspended
     archived: tuple[str, ...] = ()  # crystallized trails that are archived
     suspended: tuple[str, ...] = ()
-    drifted: dict[str, tuple[str, ...]] = {}  # the reasons for new versions, by name
-    measured: tuple[str, ...] = ()  # with a new measurement
-    published: tuple[str, ...] = ()  # files written
-    withdrawn: tuple[str, ...] = ()  # files removed
-    merged: int = 0  # number of keys that were merged into other trails
+    drifted: dict[str, tuple[str, ...]] = {}  # trails whose lines or files have moved, with the changes
+    measured: tuple[str, ...] = ()  # trails with a new measurement
+    published: tuple[str, ...] = ()  # paths of the files that were written
+    withdrawn: tuple[str, ...] = ()  # paths of the files that were removed
+    merged: int = 0  # number of keys of all trails that were merged into others, in this or an earlier evolution
 
 
 class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,26 +46,26 @@ class TrailChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     crystallized: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
-    drifted: dict[str, tuple[str, ...]] = {}  # the reasons for new versions, by name
+    drifted: dict[str, tuple[str, ...]] = {}  # trails whose lines or files have moved, with the changes
     measured: tuple[str, ...] = ()
 
 
 class TaskKindCost(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that tasks of one kind read, counted from the log."""
 
-    shape: str  # the class of the task, or the workflow
-    tasks: int
-    tokens_mean: int  # tokens read and searched per task
-    tokens_before_edit_median: int  # tokens read and searched before the first change, for tasks with a change
+    shape: str  # the kind of task: an action such as "fix", or the name of a workflow
+    tasks: int  # number of tasks of this kind
+    tokens_mean: int  # tokens read and searched, mean over all tasks
+    tokens_before_edit_median: int  # tokens read and searched before the first change, median over tasks with a change
 
 
 class TrailStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of the learned trails and of the walks they were learned from."""
 
-    walks: int
-    trails: int
-    shapes: int
-    states: dict[str, int]
+    walks: int  # number of walks
+    trails: int  # number of trails
+    shapes: int  # number of kinds of tasks
+    states: dict[str, int]  # number of trails in each state
     known_outcomes: int  # number of walks that are known to have succeeded or failed
     agents: dict[str, int]  # number of walks by agent
     baselines: tuple[TaskKindCost, ...] = ()  # the kind with the most tasks first
@@ -75,10 +75,11 @@ NO_CHANGES = TrailChanges()
 
 
 def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]:
-    """Choose the trails to crystallize now, best first: at most CRYSTALLIZED_MAX at a time and NAMED_MAX in total.
+    """Choose the trails to crystallize now, best first.
 
-    A trail is left out if it overlaps a crystallized trail, that is, if the two share more than half of the files of
-    the smaller one. It would be a second name for the same place.
+    At most CRYSTALLIZED_MAX trails are chosen, and at most so many that NAMED_MAX trails in use are crystallized. A
+    trail is left out if it shares more than half of the files of the smaller one with a crystallized or chosen trail:
+    it would be a second name for the same files.
     """
     named = [trail for trail in trails if trail.version and trail.state == "crystallized"]
     room = min(CRYSTALLIZED_MAX, NAMED_MAX - len(named))
@@ -97,7 +98,7 @@ def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]
 
 
 def to_refresh(trails: Iterable[Trail]) -> list[Trail]:
-    """The crystallized trails whose recorded steps differ from what recent walks read, best first."""
+    """Return the crystallized trails whose recorded steps differ from what recent walks read, best first."""
     return [trail for trail in rank_trails(trails) if trail.drifted and trail.state == "crystallized"]
 
 
@@ -107,7 +108,7 @@ def summarize_trails(
     at: datetime,
     changes: TrailChanges = NO_CHANGES,
 ) -> Evolution:
-    """Summarize the current trails and the changes of one evolution."""
+    """Return the report of one evolution, which was made at the time `at` and made these changes to trails."""
     best = rank_trails(trails)
 
     def names(*states: str, named: bool) -> tuple[str, ...]:
@@ -132,7 +133,10 @@ def summarize_trails(
 
 
 def count_trails(walks: Sequence[Walk], trails: Sequence[Trail], *, known_outcomes: int) -> TrailStatistics:
-    """Compute statistics of walks and of the trails learned from them. `known_outcomes` is copied into the result."""
+    """Return statistics of walks and of the trails learned from them.
+
+    `known_outcomes` is the number of walks that are known to have succeeded or failed.
+    """
     kinds: defaultdict[str, list[Walk]] = defaultdict(list)
     for walk in walks:
         if walk.steps:
@@ -176,7 +180,7 @@ def _before_edit(walk: Walk) -> int | None:
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a trail's next version, and the reasons for the new version."""
+    """How a trail differs from the current files: the steps of its next version, and the differences in words."""
 
     steps: tuple[Step, ...]  # empty if none of the trail's lines exist any more
     reasons: tuple[str, ...]
@@ -184,9 +188,9 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove_step(step: Step, *, root: Path) -> Step:
-    """Return the step with the number and the hash of its lines in the current file.
+    """Return a copy of a step with the hash of its lines in the current file, and the file's number of lines.
 
-    Raises InvalidInput if the file or its lines do not exist.
+    A step for a whole file gets only the number. Raises InvalidInput if the file or the lines do not exist.
     """
     now = make_anchor(root, step.path, step.start_line, step.end_line)
     if isinstance(now, OmittedRange):
@@ -202,7 +206,8 @@ def prove_step(step: Step, *, root: Path) -> Step:
 def find_drift(trail: Trail, *, root: Path, now: datetime) -> Drift | None:
     """Return how a trail differs from the working tree at `root`; None if every path and line range is still valid.
 
-    A step for a whole file differs only if the file was renamed or deleted, not after each edit.
+    A step for a whole file differs only if the file was renamed or deleted, not after each edit. In the result, steps
+    that were found again have the time `now`.
     """
     steps: list[Step] = []
     reasons: list[str] = []
@@ -230,7 +235,10 @@ def _is_range(step: Step) -> bool:
 
 
 def _move_step(step: Step, here: FollowedRange, *, now: datetime) -> Step:
-    """Move a step to its current file and lines. It gets the time `now`, so that older walks do not move it back."""
+    """Return a copy of a step with its current path and lines, which are in `here`.
+
+    The copy has the time `now`, so that the lines of older walks do not replace its lines.
+    """
     step = msgspec.structs.replace(step, path=here.now.path, at=max(now, step.at))
     if not _is_range(step):
         return step

@@ -2,7 +2,7 @@
 
 The files that several walks have in common become a trail, and so do all files of one recent walk. Every walk that
 touched all files of a trail is a run of this trail. A trail that was named by a person or a rule keeps its name and
-steps; other sets of files that overlap it are merged into it. The result does not depend on the order of the input.
+files; other sets of files that overlap it are merged into it. The result does not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from mica.navigation.trails.records import NamedTrail, named_trails, renamed_fil
 from mica.navigation.trails.task_kinds import HEAD_CHARACTERS, prompt_terms, shape_of, slug_of
 from mica.settings import TrailSettings
 
-WALKS_MAX = 10_000  # the latest that are learned from: a year or two of one person's work
+WALKS_MAX = 10_000  # the latest walks, which are learned from: a year or two of one person's work
 TRAILS_MAX = 1_000  # named trails first, then trails with the most walks, then the latest
-MERGED_MAX = 64  # keys merged into one trail
-ORDERS_MAX = 50  # the first and the latest walks of a trail; their orders of files become keys of the trail
-LEARNED_FROM_MAX = 20  # number of walks that a trail refers to
-WORDS_MAX = 10  # number of words by which a trail matches a prompt
+MERGED_MAX = 64  # further keys of one trail
+ORDERS_MAX = (
+    50  # the first and the latest walks of a trail; the order of files in each of them gives a key of the trail
+)
+LEARNED_FROM_MAX = 20  # walks that a trail refers to
+WORDS_MAX = 10  # words by which a trail matches a prompt
 PRIOR_PROMPTS = 5  # pseudo-count of prompts without any of the words, so that a few prompts do not decide
 
 Ending = Literal["success", "failure"]
 ENDINGS: dict[str, Ending] = {"success": "success", "failure": "failure"}
 
-BLOCKS_MAX = 3  # of one file; the closest ones are merged
-GAP_LINES = 10  # between two reads that count as one block
+BLOCKS_MAX = 3  # line ranges of one file in a trail; the closest ranges are merged
+GAP_LINES = 10  # reads with at most this many lines between them count as one range
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One possible run of a trail: a walk, or a recorded use outside of a walk."""
+    """A walk, or a recorded use of a trail outside of a walk. It may be a run of one or several trails."""
 
     id: EventId
     at: datetime
@@ -54,17 +56,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ending_of(walk: Walk) -> Ending | None:
-    """Return whether a walk succeeded or failed, by its reported outcome; None if the outcome is partial.
+    """Return "success" or "failure" for a walk; None if neither is known.
 
-    Without a reported outcome, a walk with a commit succeeded, and any other walk gives None. The agent's last message
-    does not count.
+    A reported outcome decides; if the reported outcome is partial, the result is None. Without a reported outcome, a
+    walk with a commit counts as a success. The agent's last message does not count.
     """
     committed: Ending | None = "success" if walk.outcome == "unknown" and walk.committed else None
     return ENDINGS.get(walk.outcome, committed)
 
 
 def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
-    """Convert a walk to a run, without files outside the project. `renamed` maps old paths to current ones."""
+    """Convert a walk to a run. Files outside the project are left out. `renamed` maps old paths to current paths."""
     named = ((normalize_path(path), path) for path in walk.touched)
     names = {path: (renamed or {}).get(name, name) for name, path in named if name is not None}
     steps = tuple(
@@ -86,9 +88,10 @@ def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
 
 
 def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
-    """Learn all trails from walks and events. The result has named trails first, then those with the most runs.
+    """Learn all trails from walks and from recorded events about trails (`records`).
 
-    It depends only on the content of the input, not on its order or the current time.
+    The result has named trails first, and within each part the trails with the most runs first. It depends only on the
+    content of the input, not on the order of the input or the current time.
     """
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
     events = sorted(records, key=lambda event: event.sort_key)
@@ -145,11 +148,11 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
 
 
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
-    """Add the recorded uses of trails to the runs. Return a pair: all runs, and all uses.
+    """Combine the runs with the uses of trails that `events` record. Return a pair: all runs, and all uses.
 
-    A use in a walk belongs to the walk's run, and gives the run its outcome if the run has none. A use outside of a
-    walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of the trail, the
-    index of the run (None if the use has no run), and the time.
+    A use in a walk belongs to the walk's run. If the outcome of the run is not known, it gets that of the use. A use
+    outside of a walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of
+    the trail, the index of the run (None if the use has no run), and the time.
     """
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
@@ -172,10 +175,10 @@ def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list
 def _order_and_keys(
     files: CoReadSet, runs: Sequence[Run], naming: NamedTrail | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return a pair: the files of a set in order, and the keys of its trail, the main key first.
+    """Return a pair for a set of files: the files in order, and the keys of their trail, the main key first.
 
-    The files of a named trail have the order that was recorded with its name, those of any other trail the order of its
-    first walk.
+    `naming` is what was recorded about the trail if it was named. Its files then have the recorded order. The files of
+    any other trail have the order in which its first walk touched them.
     """
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
@@ -193,7 +196,7 @@ def _covers(items: Iterable[str], run: Run) -> bool:
 
 
 def _ordered(items: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
-    """Sort files and patterns in the order in which a walk first touched them."""
+    """Return files and patterns in the order in which a walk first touched them. `paths` are the files of the walk."""
     places = {
         item: next((place for place, path in enumerate(paths) if matches_step(item, path)), len(paths))
         for item in items
@@ -277,16 +280,16 @@ def _agents(runs: Iterable[Run]) -> dict[str, Figures]:
 
 
 def _rarity(runs: Sequence[Run]) -> dict[str, float]:
-    """The weight of each term in the prompts: high if few prompts contain it (inverse document frequency)."""
+    """Return the weight of each term in the prompts: high if few prompts contain it (inverse document frequency)."""
     prompts = [run.prompt for run in runs if run.prompt]
     containing = Counter(term for prompt in prompts for term in prompt_terms(prompt))
     return {term: math.log((len(prompts) + PRIOR_PROMPTS) / number) for term, number in containing.items()}
 
 
 def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """The terms by which a trail matches a prompt, with weights that add up to 1.
+    """Return the terms by which a trail matches a prompt, with weights that add up to 1.
 
-    They are frequent in the trail's own prompts and rare in others.
+    These terms are frequent in `prompts`, the prompts of the trail's runs, and rare in all other prompts.
     """
     prompt_term_lists = list(map(prompt_terms, prompts))
     counts = Counter(term for prompt_term_list in prompt_term_lists for term in prompt_term_list if not term.isdigit())
@@ -316,10 +319,10 @@ def _with_unique_slugs(trails: Sequence[Trail]) -> list[Trail]:
 
 
 def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Iterable[Step] = ()) -> tuple[Step, ...]:
-    """Compute the steps of a trail from its walks, oldest first, and from `named`, the steps recorded with its name.
+    """Compute the steps of a trail: for each file in `order`, the lines that were read last.
 
-    Each file gets the lines that were read last. They are closest to the current file, and can be found again by their
-    event and hash.
+    `walks` has the steps of each walk of the trail, oldest walk first, and `named` the steps that were recorded when
+    the trail was named. The lines that were read last are the most similar to the current file.
     """
     by_hand = list(named)
     steps: list[Step] = []
@@ -334,9 +337,10 @@ def steps_of(order: Sequence[str], walks: Sequence[Sequence[Step]], named: Itera
 
 
 def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
-    """Return the steps in which the latest walk read a file that matches `item`, a path or a pattern.
+    """Return the last known accesses to a file that matches `item`, which is a path or a pattern.
 
-    If no walk has read such a file, the steps are those in which the latest walk changed one.
+    They are the reads in the latest walk that read such a file. If no walk has read one, they are the changes in the
+    latest walk that changed one. If the walk accessed several such files, only the last one counts.
     """
     for operations in (("read",), ("edit", "create")):
         for steps in reversed(walks):
@@ -347,10 +351,10 @@ def _latest(item: str, walks: Sequence[Sequence[Step]]) -> list[Step]:
 
 
 def blocks(steps: Sequence[Step]) -> list[Step]:
-    """Merge the accesses to one file into at most BLOCKS_MAX steps with line ranges.
+    """Merge the accesses to one file into at most BLOCKS_MAX steps, each with a line range.
 
-    The result is one step for the whole file if an access covers the whole file or has no line numbers, or if the last
-    access is a change.
+    The result is a single step for the whole file if one of the accesses covers the whole file or has no line numbers,
+    or if the last access is a change.
     """
     if not steps:
         return []

@@ -38,9 +38,9 @@ from mica.navigation.trails.publication import Publication, publications_in
 from mica.settings import TrailSettings
 from mica.store.protocol import EventLog, TrailTable
 
-EVENTS_MAX = 500_000  # the latest that walks are read from; 10,000 walks have fewer
-MEASURED_MAX = 20  # trails that one evolution measures, the best first: trails are learned again for each of them
-FRESH_EVENTS_MAX = 50_000  # a log of this length is learned on every read; a longer one once a day
+EVENTS_MAX = 500_000  # the latest events that walks are read from; 10,000 walks have fewer
+MEASURED_MAX = 20  # the best trails, which one evolution measures: for each of them, trails are learned again
+FRESH_EVENTS_MAX = 50_000  # from a log up to this length, trails are learned on every read; from a longer one daily
 LEARNED_FROM = (MARK, RETRACTED, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
 COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
 
@@ -58,8 +58,8 @@ class TrailLibrary:
     async def refresh(self, *, even_if_slow: bool = True) -> None:
         """Learn the trails again if there are new events and the log has at most FRESH_EVENTS_MAX events.
 
-        From a longer log, the daily evolution learns. With `even_if_slow`, this method also learns from a longer log,
-        but only if no trails were ever learned from it.
+        From a longer log, only the daily evolution learns. There is one exception: with `even_if_slow`, this method
+        also learns from a longer log if no trails were learned from it yet.
         """
         await self._log.stored()
         learned, last = await self._table.learned_up_to(), await self._events.last_position()
@@ -68,13 +68,16 @@ class TrailLibrary:
             await self.learn()
 
     async def trails(self, *, shape: str | None = None) -> Sequence[Trail]:
-        """All trails with their current state and score, in no particular order."""
+        """Return all trails with their current state and score, in no particular order.
+
+        `shape` selects the trails for one kind of task.
+        """
         now = self._clock()
         trails = await self._table.query(TrailQuery(shape=shape, limit=None))
         return [with_state(trail, now=now, gates=self._gates) for trail in trails]
 
     async def get(self, reference: str) -> Trail:
-        """The trail with this name or key. Raises UnknownTrail."""
+        """Return the trail with this name or key. Raises UnknownTrail if there is none."""
         trail = resolve(reference, await self.trails())
         if trail is None:
             raise UnknownTrail(reference)
@@ -90,12 +93,12 @@ class TrailLibrary:
             )
 
     async def walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
-        """Read the walks in the log, from events with these names."""
+        """Return the walks in the log. `names` are the names of the events that are read for them."""
         events = await self._events.query(EventQuery(names=names, limit=EVENTS_MAX))
         return await asyncio.to_thread(walks_of, events)
 
     async def learn(self) -> int:
-        """Learn trails from the whole log, and return the number of trails. Calling it again changes nothing."""
+        """Learn trails from the whole log, and return the number of trails. A second call changes nothing."""
         await self._log.stored()
         trails: Sequence[Trail] = ()
         for _ in range(2):  # again if something was purged in the meantime
@@ -111,7 +114,10 @@ class TrailLibrary:
         return len(trails)
 
     async def is_learning(self) -> bool:
-        """True if learning is on in this space. The latest recorded switch decides, or else the setting `learn`."""
+        """Return True if learning is on in this space.
+
+        The latest recorded event LEARNING decides; if there is none, the setting `learn` decides.
+        """
         await self._log.stored()
         switches = await self._events.query(EventQuery(names=(LEARNING,), limit=1))
         return bool(switches[-1].data.get("on")) if switches else self._gates.learn
@@ -119,9 +125,10 @@ class TrailLibrary:
     def crystallize(
         self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None, is_chosen: bool = False
     ) -> None:
-        """Record the next version of a trail, under the name `slug`, with the steps of `drift` if given.
+        """Record the next version of a trail, under the name `slug`.
 
-        `is_chosen` is True if a person chose the name.
+        Its steps are those of `drift` if given, otherwise those of `trail`. `by` says whether a rule or a person asked
+        for it, and `is_chosen` is True if a person chose the name.
         """
         steps = trail.steps if drift is None else drift.steps
         own = key_of(step.pattern or step.path for step in steps)
@@ -142,7 +149,11 @@ class TrailLibrary:
         self._log.emit(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
 
     async def evolve(self, root: Path | None) -> TrailChanges:
-        """Learn, crystallize the best trails, follow changed files at `root`, and measure. Returns the changes."""
+        """Do the daily work on trails, and return the changes.
+
+        Trails are learned, the best ones are crystallized, and the savings of crystallized trails are measured. Lines
+        and files that have moved in the working tree `root` give a trail a new version; None skips this.
+        """
         await self.learn()
         trails = await self.trails()
         crystallized = to_crystallize(trails, self._gates) if self._gates.auto else []
@@ -170,9 +181,9 @@ class TrailLibrary:
         self._log.emit(EVOLVED, msgspec.to_builtins(evolution), origin="tool")
 
     async def _follow(self, root: Path) -> dict[str, tuple[str, ...]]:
-        """Make new versions of the crystallized trails whose lines or files have moved; returns the reasons by name.
+        """Make new versions of the crystallized trails whose lines or files have moved in the working tree `root`.
 
-        A trail without any remaining lines is suspended.
+        A trail is suspended if none of its lines exist any more. Returns what has moved, by the name of the trail.
         """
         reasons: dict[str, tuple[str, ...]] = {}
         for trail in rank_trails(await self.trails()):
@@ -190,7 +201,10 @@ class TrailLibrary:
         return reasons
 
     async def _measure(self) -> tuple[str, ...]:
-        """Measure the savings of crystallized trails, record each new result, and return the names of these trails."""
+        """Measure the savings of crystallized trails, and record each result that differs from the last one.
+
+        Return the names of the trails for which a result was recorded.
+        """
         trails = [each for each in rank_trails(await self.trails()) if each.state == "crystallized"]
         if not trails:
             return ()
@@ -207,14 +221,14 @@ class TrailLibrary:
         return tuple(names)
 
     async def publications(self) -> Sequence[Publication]:
-        """The destinations to which commands and skills of this space were published."""
+        """Return the destinations to which commands and skills of this space were published."""
         await self._log.stored()
         return publications_in(await self._events.query(EventQuery(names=(PUBLISHED,), limit=None)))
 
     async def publish(self, trails: Sequence[Trail], destination: Destination, *, dry_run: bool) -> list[PublishedFile]:
-        """Write trails as commands and skills, and record the destination.
+        """Write trails as commands and skills, and record the destination. Return what was done with each file.
 
-        Raises InvalidInput if the destination cannot be written.
+        With `dry_run`, nothing is written or recorded. Raises InvalidInput if the destination cannot be written.
         """
         destination = msgspec.structs.replace(destination, root=destination.root.absolute())
         if not dry_run:

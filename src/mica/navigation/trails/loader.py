@@ -16,19 +16,19 @@ from mica.navigation.anchors.followed import FollowedRange, OmittedRange, StepAn
 from mica.tokens import estimate
 
 LOADED_TOKENS = 2_000  # the default budget
-LINES_MIN = 5  # shown lines of a range that is cut: fewer are not useful
+LINES_MIN = 5  # a range is cut to at least this many lines or omitted, because fewer are not useful
 NOTES_SHARE = 0.25  # largest share of the budget for the list of omitted ranges
 
 
 class LoadedTrail(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded trail as text for an agent, and as values. `anchors` are its ranges in the current files, in order."""
+    """A loaded trail: the text for an agent, and the ranges that the text shows or leaves out."""
 
     text: str
-    tokens: int
+    tokens: int  # of the text
     budget_tokens: int
     shown: tuple[FollowedRange, ...] = ()
-    left_out: tuple[OmittedRange, ...] = ()  # missing, refused or beyond the budget; the hidden part of cut ranges
-    anchors: tuple[Anchor, ...] = ()
+    left_out: tuple[OmittedRange, ...] = ()  # ranges, or parts of cut ranges, that the text does not show
+    anchors: tuple[Anchor, ...] = ()  # of all ranges that were found in the current files, in order
     drifted: bool = False  # True if a range has moved, changed or is missing, so that published commands are outdated
 
 
@@ -42,11 +42,12 @@ def load_anchors(
     lost: Sequence[OmittedRange] = (),
     drifts: Sequence[tuple[str, ...]] = (),
 ) -> LoadedTrail:
-    """Load the current text of the ranges of `anchors`, in this order and never over the budget.
+    """Load the current text of the ranges of `anchors`, in this order.
 
-    A range that does not fit is cut after a line or omitted, and the text lists every such cut. `since` is a commit or
-    a time at which the anchors were valid. `lost` are ranges for which no anchor could be made, so they are listed as
-    omitted. `drifts` has, for each anchor, descriptions of the changes before the anchor was made.
+    The whole text has at most `budget_tokens` tokens. A range that does not fit is cut after a line or omitted, and the
+    text says so. `name` is the name of the trail for the text. `since` is a commit or a time at which the anchors were
+    valid. `lost` are ranges for which no anchor could be made; they are listed as omitted. `drifts` has, for each
+    anchor, descriptions of the changes before the anchor was made.
     """
     followed = [
         _add_drift(follow(anchor, root=root, since=since), drift)
@@ -87,7 +88,10 @@ def load_anchors(
 
 
 def load_trail(trail: Trail, *, root: Path, budget_tokens: int) -> LoadedTrail:
-    """Load the current text of a trail's line ranges, never over the budget. Each step is found by an anchor."""
+    """Load the current text of a trail's line ranges from the working tree at `root`.
+
+    The whole text has at most `budget_tokens` tokens.
+    """
     anchored = [anchor_step(step, root=root) for step in trail.steps]
     here = [part for part in anchored if isinstance(part, StepAnchor)]
     return load_anchors(
@@ -122,7 +126,10 @@ def _header(part: FollowedRange, lines: int) -> str:
 
 
 def _fit(part: FollowedRange, left_tokens: int) -> tuple[str, int]:
-    """Render a range, or as many of its first lines as fit; returns the text and its number of lines, possibly 0."""
+    """Return a pair: the text of a range, or of as many of its first lines as fit, and the number of these lines.
+
+    The text has at most `left_tokens` tokens. If fewer than LINES_MIN lines of a longer range fit, the text is empty.
+    """
     low, high = 0, len(part.lines)
     while low < high:
         middle = (low + high + 1) // 2
@@ -159,10 +166,10 @@ def _more(count: int) -> str:
 
 
 def _frame(opening: str, pieces: Sequence[str], left_out: Sequence[OmittedRange], budget_tokens: int) -> str:
-    """Join the whole text, with notes on the ranges in `left_out`, within the budget.
+    """Return the whole text: the ranges in `pieces`, and a note for each range in `left_out`.
 
-    If not all notes fit, the text gives the number of the others. The result is empty if there is nothing to show, or
-    if the text does not fit even without notes.
+    The text has at most `budget_tokens` tokens. If not all notes fit, the text has the number of those left out. The
+    result is empty if there is nothing to show, or if the text does not fit even without notes.
     """
     notes = [_note(part) for part in left_out]
     for shown_count in range(len(notes), -1, -1):

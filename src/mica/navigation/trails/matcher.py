@@ -39,8 +39,8 @@ from mica.settings import TrailSettings
 from mica.tokens import about
 from mica.words import terms
 
-TASK_CHARACTERS = 2_000  # of a prompt that are searched for file names; the rest is usually a log
-CHOICES = 3  # shown to an agent
+TASK_CHARACTERS = 2_000  # the beginning of a prompt that is searched for file names; the rest is usually a log
+CHOICES = 3  # trails that are shown to an agent
 
 _NAMED = re.compile(rf"(?<![\w-]){PREFIX}([a-z0-9-]+)")
 
@@ -65,7 +65,7 @@ def choose(
     agent: str | None = None,
     limit: int = CHOICES,
 ) -> list[Choice]:
-    """The trails that match a task, the most certain kind of match first; empty if none matches.
+    """Return the trails that match a task, at most `limit`, the most certain kind of match first; empty if none does.
 
     `paths` are the files that the task names or has touched, in order. Trails with the same kind of match are sorted by
     score, then by success rate. With `agent`, the success rate is that of this agent, if it is known.
@@ -115,9 +115,11 @@ def _fit(
 
 
 def _by_words(trail: Trail, task_terms: TaskTerms, *, gates: TrailSettings) -> Choice | None:
-    """Match a trail by file names in the task, or by enough of the trail's words and file names together.
+    """Match a trail by the words of the task; None if too few of them match.
 
-    In measurements, words alone were wrong five times out of six, and file names alone two times out of three.
+    Either the task must contain enough names of the trail's files, or enough of the trail's words and of the words in
+    its file names. In measurements, the trail's words alone were wrong five times out of six, and the words of file
+    names alone two times out of three.
     """
     files = [path.rpartition("/")[2] for path in trail.paths]
     named = [file for file in files if file in task_terms.text]
@@ -143,7 +145,8 @@ def measure_savings(
     """Measure the average tokens of matching tasks with and without a trail; None if there are too few tasks.
 
     Tasks are matched against the trail as it was when it was first named, and only tasks after that time count.
-    `render` returns the text of a trail; its tokens are the cost of showing the trail.
+    `records` are the recorded events about trails. `render` returns the text of a trail; the tokens of this text are
+    the cost of showing the trail.
     """
     keys = {trail.key, *trail.merged}
     named_at = min((event.at for event in records if _names(event, keys)), default=None)
@@ -203,7 +206,7 @@ def _trail_at(
 
 
 def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
-    """Return how many tokens of text each walk loaded from a trail, by walk; walks that did not use it are absent.
+    """Return how many tokens each walk loaded from a trail, by the id of the walk. Other walks are left out.
 
     `keys` are the keys of the trail. If a walk used the trail several times, the tokens are added up.
     """
@@ -216,7 +219,7 @@ def _loads(records: Sequence[Event], keys: set[str]) -> dict[EventId, int]:
 
 
 def match_path(trail: Trail, path: str) -> Choice | None:
-    """Match a trail to a file or folder; None if the trail has no files there."""
+    """Match a trail to the file or folder `path`; None if the trail has no file there."""
     steps = [step for step in trail.paths if step == path or step.startswith(path.rstrip("/") + "/")]
     if not steps:
         return None

@@ -35,11 +35,11 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepublishResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of updating published files: paths written and removed, and messages about files not reached."""
+    """The result of updating published files."""
 
-    written: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    unreached: tuple[str, ...] = ()  # files that a person must check, one sentence each
+    written: tuple[str, ...] = ()  # the paths of the files that were written
+    removed: tuple[str, ...] = ()  # the paths of the files that were removed
+    unreached: tuple[str, ...] = ()  # one sentence about each file or folder that a person must check
 
 
 class InstalledDestinations(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +49,17 @@ class InstalledDestinations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def destination_of(root: Path, clients: Collection[str]) -> Destination | None:
-    """The destination in a project that the installed clients read commands and skills from; None without clients."""
+    """Return the folders of a project from which the coding agents in `clients` read commands and skills.
+
+    The result is None if `clients` is empty.
+    """
     skills = (AGENTS_SKILLS,) if any(client != CLAUDE for client in clients) else ()
     commands = COMMANDS if CLAUDE in clients else None
     return Destination(root=root, commands=commands, skills=skills) if clients else None
 
 
 def remember(destination: Destination, *, home: Path) -> None:
-    """Save a destination of the daily evolution for a later uninstall, and exclude its files from git."""
+    """Save a destination to which the daily evolution publishes, for a later uninstall. Exclude its files from git."""
     known = _installed(home)
     if destination not in known:
         _write(home, (*known, destination))
@@ -64,9 +67,9 @@ def remember(destination: Destination, *, home: Path) -> None:
 
 
 def withdraw(home: Path) -> list[str]:
-    """Remove every file that the daily evolution published, except edited ones.
+    """Remove every file that the daily evolution has published, except those that a person has edited.
 
-    Returns a message for each file that remains.
+    Returns a message for each file or folder that could not be removed.
     """
     kept_files: list[str] = []
     for each in _installed(home):
@@ -101,7 +104,10 @@ def _write(home: Path, destinations: tuple[Destination, ...]) -> None:
 
 
 def _exclude(root: Path, lines: Sequence[str]) -> None:
-    """Replace mica's lines in git's exclude list. Without git, or if the list cannot be written, nothing happens."""
+    """Replace mica's lines in the file `info/exclude` of git by `lines`.
+
+    Without git, or if the file cannot be written, nothing happens.
+    """
     try:
         place = root / git(root, "rev-parse", "--git-path", "info/exclude").decode().strip()
         before = place.read_text(encoding="utf-8") if place.exists() else ""
@@ -127,7 +133,7 @@ def _remove_empty(root: Path, folder: str) -> None:
 
 
 def publications_in(events: Iterable[Event]) -> list[Publication]:
-    """The distinct publications that these events record. Invalid events are ignored."""
+    """Return the publications that these events record, each once. Invalid events are ignored."""
     found: list[Publication] = []
     for event in events:
         with suppress(msgspec.ValidationError):
@@ -138,7 +144,10 @@ def publications_in(events: Iterable[Event]) -> list[Publication]:
 
 
 def republish(trails: Sequence[Trail], publications: Iterable[Publication]) -> RepublishResult:
-    """Rewrite or remove published files according to the current trails. Unreachable and edited files are listed."""
+    """Rewrite or remove the files of these publications, according to the current trails.
+
+    Files on other machines, and files that a person has edited, are not changed; the result lists them.
+    """
     written: list[str] = []
     removed: list[str] = []
     unreached: list[str] = []

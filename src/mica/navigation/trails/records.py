@@ -34,16 +34,16 @@ class NamedTrail(msgspec.Struct, kw_only=True):
     """A trail that a person or a rule has named, combined from all events about it."""
 
     key: str
-    keys: tuple[str, ...] = ()  # its other keys when it was named
+    keys: tuple[str, ...] = ()  # the other keys that the trail had when it was named
     slug: str
     shape: str = ""
     description: str = ""
     steps: tuple[Step, ...]
     by: By
     version: int
-    at: datetime
+    at: datetime  # when the trail was first named
     is_chosen: bool = False  # True if a person chose the slug; False if it was made of words of prompts
-    suspended: str | None = None
+    suspended: str | None = None  # the reason if the trail is suspended
     measured: Measurement | None = None
 
     @property
@@ -63,7 +63,7 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     by: By = "user"
     version: int = 1
     exact: str = ""
-    walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
+    walks: tuple[EventId, ...] = ()  # the walks whose prompts gave the words of the name and the description
     is_chosen: bool = msgspec.field(default=False, name="given")
     renamed: tuple[tuple[str, str], ...] = ()  # renamed files among its steps: (old path, new path)
 
@@ -74,10 +74,10 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named_trails(events: Iterable[Event]) -> list[NamedTrail]:
-    """Combine events about trails into the current named trails. The events must be in order; invalid ones are ignored.
+    """Return the current named trails, combined from events about trails. The events must be in order of time.
 
-    The name of a trail is made of words of prompts. An event that gives a name is also ignored if all these prompts
-    were retracted.
+    Invalid events are ignored. An event that gives a trail a name also lists the prompts from which the words of the
+    name were taken; if all of these prompts were retracted, the event is ignored.
     """
     events = list(events)
     retracted = {retraction_target(event) for event in events if event.name == RETRACTED}
@@ -131,7 +131,7 @@ def _name(event: Event, by_key: dict[str, NamedTrail], owner: dict[str, str], re
 
 
 def renamed_files(events: Iterable[Event]) -> dict[str, str]:
-    """Map the old paths of renamed files to their current paths, as recorded with trails."""
+    """Return a mapping from the old paths of renamed files to their current paths, as recorded with trails."""
     found: dict[str, str] = {}
     for event in events:
         if event.name == CRYSTALLIZED and event.data.get("renamed"):
@@ -143,11 +143,11 @@ def renamed_files(events: Iterable[Event]) -> dict[str, str]:
 
 
 async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
-    """Find all events that contain a trail name made of words of certain prompts, so that a purge can remove them.
+    """Return the events with a trail name that was made of words of certain prompts, so that a purge can remove them.
 
-    `identifiers` are the ids of the prompts. Events that contain only the key of a trail are not included, so that the
-    counts of its uses remain. A rename by a person is included only if all prompts of the trail are among these
-    prompts.
+    `identifiers` are the ids of these prompts. Events that have only the key of a trail are not included, so that the
+    uses of the trail still count. An event in which a person renamed a trail is included only if all prompts of the
+    trail are among these prompts.
     """
     prompt_ids = frozenset(identifiers)
     keys: set[str] = set()

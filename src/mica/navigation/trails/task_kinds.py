@@ -1,4 +1,4 @@
-"""Determine the kind of a task from the words of its prompt: an action (verb class) and its objects."""
+"""Determine the kind of a task from the words of its prompt: an action, such as "fix", and what the task is about."""
 
 from __future__ import annotations
 
@@ -42,14 +42,20 @@ _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
 
 @remember_texts(PROMPTS_MAX)
 def verb_class(prompt: str) -> str:
-    """The class of a task, such as "fix", by the first word that indicates one; "work" if there is none."""
+    """Return the action of a task, a key of VERBS such as "fix". The first word that indicates an action decides.
+
+    If no word at the beginning of the prompt does, the result is "work".
+    """
     found = (_CLASSES[word] for word in words(prompt[:HEAD_CHARACTERS]) if word in _CLASSES)
     return next(found, OTHER)
 
 
 @remember_texts(PROMPTS_MAX)
 def object_words(prompt: str) -> tuple[str, ...]:
-    """Return the words that a task is about, each once, in order: no verbs of VERBS, common words or numbers."""
+    """Return the words that say what a task is about, each once, in order.
+
+    Words that indicate an action (see VERBS), common words and numbers are left out.
+    """
     found = [
         word
         for word in words(prompt[:HEAD_CHARACTERS])
@@ -60,14 +66,17 @@ def object_words(prompt: str) -> tuple[str, ...]:
 
 @remember_texts(PROMPTS_MAX)
 def prompt_terms(prompt: str) -> frozenset[str]:
-    """The search terms in the beginning of a prompt."""
+    """Return the search terms in the beginning of a prompt."""
     return frozenset(terms(prompt[:HEAD_CHARACTERS]))
 
 
 def common_words(
     prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
 ) -> list[str]:
-    """Return the most common words of these prompts, one per stem; rare words and words in `paths` count more."""
+    """Return the most common words of these prompts, at most `limit`, and only one of several words with the same stem.
+
+    Words that occur in `paths` count three times. `rarity` has the weight of each term; without it, all weights are 1.
+    """
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}
     for prompt in prompts:
@@ -90,7 +99,11 @@ def common_words(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """Return the most common kind of these tasks, such as `fix-login-session`, or `adw_build` for workflows."""
+    """Return the most common kind of these tasks, such as `fix-login-session`, or `adw_build` for a workflow.
+
+    `tasks` are the task names of the contexts; if one of them is a workflow, the most common workflow is returned. The
+    other parameters are those of `common_words`.
+    """
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
         return min(workflows, key=lambda task: (-workflows[task], task))
@@ -100,6 +113,6 @@ def shape_of(
 
 
 def slug_of(text: str) -> str:
-    """Convert a text to a slug that can be the name of a command."""
+    """Return a text as a slug, which has only small letters, digits and hyphens and can be the name of a command."""
     slug = _SLUG_LETTERS.sub("-", text.lower()).strip("-")[:SLUG_CHARACTERS_MAX].strip("-")
     return slug or OTHER
