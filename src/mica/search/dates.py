@@ -30,7 +30,10 @@ class Period(msgspec.Struct, frozen=True):
 
 
 def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
-    """Return the periods of time that a text mentions, in order. The default zone is that of this machine."""
+    """Return the periods of time that a text mentions, in the order of the text.
+
+    Phrases such as "yesterday" are relative to `now` in the time zone `zone`; None means the zone of this machine.
+    """
     found: list[tuple[int, Period]] = []
     rest = text
     for pattern, read in _PHRASES:
@@ -52,8 +55,9 @@ def find_periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tup
 def parse_moment(moment: str | datetime, *, now: datetime, zone: tzinfo | None = None) -> datetime:
     """Parse a time: ISO 8601, an age (90s, 2h, 3d, 1w, an hour ago), or a phrase such as "last Tuesday".
 
-    A phrase for a period, such as a day, means the start of the period. A datetime with a time zone is returned as it
-    is. Raises InvalidInput for a datetime without a time zone, and for a text that is not exactly one time.
+    A phrase for a period, such as a day, means the start of the period. A text without a time zone is in the zone
+    `zone`; None means the zone of this machine. A datetime with a time zone is returned unchanged. Raises InvalidInput
+    for a datetime without a time zone, and for a text that is not exactly one time.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
@@ -96,9 +100,9 @@ def resolve_time(moment: datetime | str | None, *, now: datetime, zone: tzinfo |
 
 
 def _is_whole_text(text: str, words: str) -> bool:
-    """Return True if `text` is only the phrase `words`, perhaps after words such as "since", "in" or "the".
+    """Return True if `text` is the phrase `words` and nothing else, except words such as "since", "in" or "the".
 
-    Returns False if the text begins with "before" or "until".
+    Returns False if the text begins with "before" or "until", because it then means a time without a start.
     """
     sentence = text.lower().strip(" .,")
     if sentence.startswith(("before ", "until ", "till ")):
@@ -123,7 +127,11 @@ _BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re
 
 
 def _apply_bound(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
-    """Return the period of a phrase together with the "since", "after", "before" or "until" in front of it, if any."""
+    """Return the period that a phrase means, changed by a word such as "since" or "before" in front of the phrase.
+
+    `match` is the phrase in `text`. Alone, it means the time from `start_at` to `end_at`. With "since" or "after", the
+    period lasts until `now`; with "before" or "until", it begins in 1970 or earlier.
+    """
     words = match[0].strip()
     if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
         return Period(start_at, end_at, words)
@@ -199,7 +207,7 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """Return the latest day with the weekday that the phrase mentions. After "last" or "past", this is never today."""
+    """Return the latest day that is the weekday in the phrase. It may be today, but not after "last" or "past"."""
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7

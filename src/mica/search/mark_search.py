@@ -22,20 +22,20 @@ CANDIDATES = 500  # marks whose words are weighed; measured: 300 find what 4,000
 FEW, SHORTLIST_OF_FEW = 20, 100  # if at most 20 hits are shown, a longer shortlist changes almost nothing
 QUICK_LOOK = 20  # candidates for an early result, for callers with a deadline
 CHOOSING = 400  # candidates that are read at a time to apply filters
-CHOOSING_MAX = 4_000  # candidates that are read in all to apply filters
+CHOOSING_MAX = 4_000  # candidates that are read in total to apply filters
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions that a mark must meet: time, agent and tags."""
+    """Conditions that a mark must meet: time, agent and tags. None, or no tags, means no condition."""
 
     since: datetime | None = None
-    until: datetime | None = None
+    until: datetime | None = None  # exclusive
     agent: str | None = None
     tags: tuple[str, ...] = ()  # a mark must have all of them
 
     @property
     def needs_text(self) -> bool:
-        """True if marks must be read to apply the filters. For times alone the index suffices."""
+        """True if marks must be read to apply the filters. Times alone can be looked up in the index."""
         return self.agent is not None or bool(self.tags)
 
     def fits(self, mark: Mark) -> bool:
@@ -54,7 +54,7 @@ class Hits(list[Hit]):
     """The marks that match a query, best first, with the parsed query and how many marks contain each term."""
 
     query: ParsedQuery
-    statistics: Postings  # how many marks contain its terms
+    statistics: Postings  # how many marks contain each term of the query
 
     @property
     def periods(self) -> tuple[Period, ...]:
@@ -82,9 +82,10 @@ async def search(
 ) -> Hits:
     """Return the marks that match the query and the filters, best first.
 
-    `likeness` returns how similar in meaning marks are to the query. If only the first `shown` hits will be used, fewer
-    candidates are read. `on_partial` receives up to two early results: first the marks that share the most words with
-    the query, then all hits of the query before it is extended by related words.
+    `likeness` returns how similar in meaning marks are to the query, by position. `shown` is the number of hits that
+    will be used, if fewer than `limit`; fewer candidates are then read. `on_partial` is called with at most two early
+    results: first the marks that share the most words with the query, then all hits of the query before it is extended
+    by related words.
     """
     parsed = parse(query, now=now, zone=zone, speakers=await chains.agents())
     near = await likeness(parsed)
@@ -109,7 +110,7 @@ async def search(
 async def _read_periods(
     log: EventLog, texts: TextIndex, periods: Sequence[Period], filters: Filters, limit: int
 ) -> list[Hit]:
-    """Return the latest marks in these periods as hits. Used for a query that contains only times."""
+    """Return the latest marks in these periods as hits, at most `limit`. Used for a query that has only times."""
     events = [
         event
         for period in periods
@@ -123,7 +124,10 @@ async def _read_periods(
 
 
 class MarkQuery:
-    """Ranks marks for a query, and again for the same query extended by related words, without reading marks twice."""
+    """Ranks marks for a query, and again for the same query extended by related words. No mark is read twice.
+
+    `limit` is the number of hits that are wanted, and `read` the least number of candidates that are read.
+    """
 
     def __init__(
         self,
@@ -147,7 +151,7 @@ class MarkQuery:
 
     @property
     def postings(self) -> Postings:
-        """The postings of the latest query: for each term, which marks contain it, and how often."""
+        """The postings of the query that was ranked last: for each term, which marks contain it, and how often."""
         assert self._postings is not None, "`rank` was called"
         return self._postings
 
@@ -178,7 +182,7 @@ class MarkQuery:
     async def _find_in_periods(self, query: ParsedQuery) -> list[int]:
         """Return the positions of the best candidates in the periods that the query mentions.
 
-        These candidates are read separately, because better matches outside the periods could take all places.
+        They are looked up separately, because better matches outside the periods could fill the list of candidates.
         """
         positions: list[int] = []
         for period in query.periods:
@@ -193,7 +197,7 @@ class MarkQuery:
         return positions
 
     async def _report_early(self, query: ParsedQuery, postings: Postings, chosen: Sequence[int]) -> None:
-        """Rank only the candidates in `chosen` and pass the hits to `on_partial`. Later calls do nothing."""
+        """Rank only the candidates in `chosen` and pass the hits to `on_partial`. A second call does nothing."""
         on_partial, self._on_partial = self._on_partial, None
         if on_partial is not None:
             texts = await self._index.read(chosen, neighbours=0)
@@ -214,7 +218,10 @@ class MarkQuery:
         return postings.with_postings(postings.by_term | more)
 
     async def _find_fitting(self, query: ParsedQuery, postings: Postings) -> Sequence[int]:
-        """Return the positions of candidates that pass the filters: the best by words, and the nearest by meaning."""
+        """Return the positions of the candidates that pass the filters: the best by words, and the nearest by meaning.
+
+        `postings` has the marks that contain terms of the query.
+        """
         near = list(islice(self._likeness or {}, NEAREST))
         if not self._filters.needs_text:
             return list(dict.fromkeys([*shortlist(query, postings, limit=self._read), *near]))
@@ -234,10 +241,10 @@ class MarkQuery:
 
 
 def raise_latest_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits, best first. Of hits with equal text, the latest one gets the best score among them.
+    """Return the hits, best first. Of several hits with equal text, the latest one gets the best score of them.
 
-    If the query mentions a period, a hit in the period counts as later than hits outside the period. `parts["again"]`
-    of a hit is the factor by which its score was raised.
+    If the query mentions a period, a hit in the period counts as later than hits outside the period. If the score of a
+    hit was raised, `parts["again"]` is the factor.
     """
     alike: defaultdict[str, list[Hit]] = defaultdict(list)
     for hit in hits:
@@ -265,8 +272,8 @@ CORRECTION = "correction"  # the tag of a mark that corrects its parent
 def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits, best first, with each correction above the mark that it corrects.
 
-    A correction is a mark that replaces an earlier mark. If a mark has several corrections, the latest comes first.
-    The mark and its earlier corrections get the id of the latest correction as `corrected_by`.
+    A correction is a mark that replaces an earlier mark. If a mark has several corrections, the latest one comes first,
+    and the mark and its other corrections get the id of the latest correction as `corrected_by`.
     """
     if not any(CORRECTION in hit.mark.tags for hit in hits):
         return list(hits)
@@ -289,10 +296,10 @@ def put_corrections_first(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _find_original(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
-    """Return the id of the mark that a hit corrects, and the number of corrections between that mark and the hit.
+    """Return the id of the first mark in the chain of corrections that ends with a hit, and the number of corrections.
 
-    If that mark is a correction itself, the mark that it corrects is returned, and so on. For a hit that corrects
-    nothing, its own id is returned.
+    A correction may correct another correction, and so on. The first mark of the chain is not a correction, or corrects
+    a mark that is not in `by_id`. For a hit that corrects nothing, the result is its own id and 0.
     """
     visited = {hit.id}
     while (

@@ -28,26 +28,26 @@ GENERIC_WEIGHT = 0.3  # of words such as "kind" or "many", which do not name the
 SATURATION, LENGTH_SHARE = 0.9, 0.4  # BM25's k1 and b for marks; the length factor does the rest
 SESSION_SATURATION, SESSION_LENGTH_SHARE = 1.2, 0.75  # the same for whole sessions: the textbook values
 SESSION_WEIGHT = 0.6
-NEIGHBOURS = 2  # marks before and after one that lend it score; the store fetches as many
+NEIGHBOURS = 2  # marks before a mark, and as many after it, that lend it score; the store fetches them, too
 NEIGHBOUR_SHARE, QUESTION_SHARE = (
     0.6,
     1.0,
 )  # of its score that a mark lends to each neighbour; a question to the next mark
 GATE_TOKENS = 80  # a mark of this length lends half as much; a long mark would lend its words to everything near it
-LENDING_CUT = 0.8  # by how much lending is reduced in a space whose marks differ most in length
+LENDING_CUT = 0.8  # by this share, lending is reduced in a space whose marks differ most in length
 TOKENS_PER_WORD = 1.3  # English prose
 LENGTH_OFFSET_TOKENS = 100  # below this, length matters little
 SPEAKER_FACTOR = 1.3
-MEANING_WEIGHT = 0.3  # of the best score by words
+MEANING_WEIGHT = 0.3  # the highest score by meaning, as a share of the best score by words
 ALIKE_MIN = 0.25  # a mark with at least this likeness is found even if it has no word of the query
-MEANING_CUT = 0.5  # by how much MEANING_WEIGHT is reduced in such a space: vectors of long marks are less precise
+MEANING_CUT = 0.5  # by this share, MEANING_WEIGHT is reduced where LENDING_CUT applies: vectors of long marks are vague
 USER_FACTOR = 1.5
 OPENING_FACTOR = 1.2  # the first mark of a session usually states its subject
 QUESTION_FACTOR = 0.85  # a question is seldom the answer
 COMPLETE_FACTOR = 1.5  # for a mark with every word of a bare list
 DATE_FACTOR = 2.0
-PERIOD_FACTOR = 1.0001  # within the named period, too: only breaks ties, because people also report events later
-MARKED_FACTOR = 20.0  # used instead if the period means when the mark was made: outweighs almost everything
+PERIOD_FACTOR = 1.0001  # for a mark within the named period: only breaks ties, because people report events later
+MARKED_FACTOR = 20.0  # replaces PERIOD_FACTOR if the period is when the mark was made: outweighs almost everything
 REMEMBERED = timedelta(days=8)  # people know the day of an event for about a week
 ANNOUNCED = timedelta(days=2)  # how long before an event people mention it
 REPORTED = timedelta(days=20)  # and how long after it
@@ -77,10 +77,10 @@ class ParsedQuery(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     terms: tuple[QueryTerm, ...] = ()
     learned: tuple[QueryTerm, ...] = ()  # added by the second query
-    speakers: frozenset[str] = frozenset()  # the known speakers that it names
+    speakers: frozenset[str] = frozenset()  # the known speakers that the query names
     periods: tuple[Period, ...] = ()
     is_bare: bool = False  # a list of search words, not a sentence: marks with all of them are preferred
-    wants_user: bool = False  # in the first person, and not about the agent's words: the user's marks are preferred
+    wants_user: bool = False  # it is in the first person and not about the agent's words: the user's marks score higher
     speaker_factor: float = SPEAKER_FACTOR
     neighbour_share: float = NEIGHBOUR_SHARE
     period_factor: float = PERIOD_FACTOR
@@ -114,9 +114,9 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
 
 
 def is_recent_day(period: Period, now: datetime) -> bool:
-    """Return True if a query names a recent day relative to now, such as "yesterday" or "last Tuesday".
+    """Return True if a period is a recent day that is named relative to now, as in "yesterday" or "last Tuesday".
 
-    A query with such a day asks for the marks that were made on that day.
+    A query with such a period asks for the marks that were made on that day.
     """
     is_day = period.end_at - period.start_at <= timedelta(hours=25)  # one day a year has 25
     return is_day and now - REMEMBERED <= period.start_at <= now and bool(_OF_LATE.search(period.words))
@@ -141,8 +141,8 @@ def remove_times(query: str, times: Iterable[Period]) -> str:
 def weigh_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
     """Return the distinct terms of a query with their weights, at most TERMS_MAX, the most frequent first.
 
-    Names of speakers (`without`) are left out if the query has other words, because speakers rarely write their own
-    names. Generic words such as "kind" get a lower weight, except in a bare list of words (`is_bare`).
+    `without` are names of speakers. They are left out if the query has other words, because speakers rarely write their
+    own names. Generic words such as "kind" get a lower weight, unless the query is a bare list of words (`is_bare`).
     """
     generic = frozenset[str]() if is_bare else GENERIC
     counts = Counter(terms(query))
@@ -196,10 +196,10 @@ def rank(
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """Return hits for the marks that contain a term of the query or are next to such a mark, best first.
+    """Return hits for the texts that contain a term of the query or are next to such a text, best first.
 
-    `texts` must be in order of position. `likeness` maps positions to similarities in meaning. With `likeness`, a mark
-    can also be found by its meaning alone. Of marks with equal scores, the latest comes first.
+    `texts` are marks with their lengths, and must be in order of position. `likeness` maps positions to similarities in
+    meaning; with it, a mark can also be found by its meaning alone. Of marks with equal scores, the latest comes first.
     """
     scoring = Scoring(query, texts, postings, likeness)
     return [
@@ -210,8 +210,8 @@ def rank(
 class Scoring:
     """Computes the scores of texts for a query.
 
-    Each list in this class has one entry per text, in the order of `texts`, and a "place" is an index into these lists.
-    `best` returns the scores, and `parts` the summands and factors of one score, for texts that are shown.
+    Each list in this class has one entry for each text, in the order of `texts`. A "place" is an index into these
+    lists. `best` returns the scores of the best texts, and `parts` explains the score of one text.
     """
 
     def __init__(
@@ -242,7 +242,10 @@ class Scoring:
                 self._besides[place][name] = factor
 
     def best(self, limit: int | None) -> list[tuple[int, float]]:
-        """Return the places and scores of the best texts, best first. Of equal scores, the latest comes first."""
+        """Return pairs (place, score) for the `limit` best texts, best first; None means all that match.
+
+        Of texts with equal scores, the latest comes first.
+        """
         factors = self._lengths[:]
         for place, besides in self._besides.items():
             for factor in besides.values():
@@ -274,7 +277,7 @@ class Scoring:
 
 
 def score_postings(query_terms: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
-    """Yield every posting of these terms with its BM25 score."""
+    """Yield every posting (one term in one mark) of these terms, with its BM25 score."""
     constant = SATURATION * (1 - LENGTH_SHARE)
     slope = SATURATION * LENGTH_SHARE / (postings.mean_length or 1.0)
     for term in query_terms:
@@ -303,10 +306,10 @@ def find_complete(query: ParsedQuery, by_term: Mapping[str, Iterable[Posting]]) 
 def score_terms(
     query: ParsedQuery, texts: Sequence[Text], postings: Postings
 ) -> tuple[list[float], list[float], dict[str | None, float]]:
-    """Return three BM25 scores: two lists with an entry for each text, and a mapping from session to score.
+    """Return three BM25 scores as a tuple: two lists with an entry for each text, and a mapping from session to score.
 
-    The first list scores the terms of the query, the second one the related terms that were added to the query. For
-    the score of a session, all its marks count as one text.
+    The first list has the scores by the terms of the query, the second one those by the related terms that were added
+    to the query. For the score of a session, all its marks count as one text.
     """
     place_of = {text.position: place for place, text in enumerate(texts)}
     own, learned = [0.0] * len(texts), [0.0] * len(texts)
@@ -336,7 +339,10 @@ def score_terms(
 
 
 def find_boosts(query: ParsedQuery, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
-    """Yield factors that do not depend on terms: name, value, and the indexes of the texts that get the factor."""
+    """Yield the factors on scores that do not depend on terms, as tuples: the name, the value, and indexes of texts.
+
+    The indexes are those of the texts that get the factor.
+    """
     marks = [text.mark for text in texts]
     if query.speakers and query.speaker_factor != 1:
         yield "speaker", query.speaker_factor, [at for at, mark in enumerate(marks) if mark.agent in query.speakers]
@@ -357,8 +363,8 @@ def score_neighbours(
 ) -> list[float]:
     """Return, for each text, the part of its score that it receives from the marks next to it in its session.
 
-    `own` has the scores of the texts. The longer a mark is, the less it gives to the marks next to it. A question gives
-    more to the mark after it.
+    `own` has the scores of the texts without this part. The longer a mark is, the less it gives to the marks next to
+    it. A question gives more to the mark after it than to the others.
     """
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
@@ -387,9 +393,9 @@ def score_neighbours(
 
 
 def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
-    """Return, for each text, how similar in meaning it and the marks next to it are to the query, from 0 to 1.
+    """Return, for each text, how similar in meaning it is to the query, from 0 to 1. The most similar text has 1.
 
-    `near` has the similarity of each text alone.
+    `near` has the similarity of each text alone. In the result, the similarity of the marks next to a text counts, too.
     """
     own = [max(0.0, each) for each in near]
     scores = list(map(add, own, score_neighbours(query, texts, own, postings))) if near else []
@@ -400,7 +406,8 @@ def score_meaning(query: ParsedQuery, texts: Sequence[Text], near: Sequence[floa
 def time_factors(query: ParsedQuery, start_at: datetime, end_at: datetime) -> dict[str, float]:
     """Return the factors, by name, for a text that covers the time from `start_at` to `end_at`.
 
-    The factor `date` applies if that time is near a period that the query mentions, `period` if it is within one.
+    The factor `date` applies if this time is near a period that the query mentions, and `period` if it is within one.
+    "Near" means from ANNOUNCED before the period to REPORTED after it.
     """
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods

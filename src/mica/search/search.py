@@ -34,9 +34,9 @@ from mica.search.ranker import (
 from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import words
 
-CRYSTALS_MAX = 2_000  # the latest that are searched: years of one person's sessions, days and weeks
+CRYSTALS_MAX = 2_000  # the latest crystals, which are searched: years of one person's sessions, days and weeks
 OFFERED_MAX = 50  # the best of those crystals, which are read completely
-REORDERED = 3  # `reorder` gets this many times the limit of hits; further ones are dropped
+REORDERED = 3  # `reorder` gets this many times `limit` hits; the others are dropped
 BESIDE_MARKS = 0.5  # factor on a crystal's score, because marks are the evidence; docs/ranking.md has the values tried
 
 Depth: TypeAlias = Level | Literal["mark"]
@@ -80,7 +80,10 @@ def parse_filters(
     now: datetime,
     zone: tzinfo | None,
 ) -> Filters:
-    """Check the arguments of a search and return its filters. Raises InvalidInput for an invalid argument."""
+    """Check the arguments of a search, and return the filters that they describe.
+
+    Times as text are relative to `now` in the time zone `zone`. Raises InvalidInput for an invalid argument.
+    """
     if not isinstance(query, str):
         raise InvalidInput(f"a query is a text, not {query!r}")
     if not any(map(str.isalnum, query)):
@@ -114,9 +117,10 @@ async def find(
 ) -> SearchResults:
     """Return the marks and crystals that match the query and the filters, best first.
 
-    A crystal passes a time filter if the time it covers overlaps that of the filter. A crystal passes a filter by agent
-    or tags if it covers a matching mark that passes the filter. `reorder` gets the best hits, REORDERED times `limit`,
-    and returns them in a new order.
+    A crystal passes a time filter if the time that it covers overlaps the time of the filter. A crystal passes a filter
+    by agent or tags if it covers a matching mark that passes the filter. `likeness` returns how similar in meaning
+    marks are to the query, by position. `reorder` gets the best hits, at most REORDERED times `limit`, and returns them
+    in a new order.
     """
     marks = await search(
         query,
@@ -177,9 +181,10 @@ async def _search_crystals(index: CrystalIndex, marks: Hits, filters: Filters, s
 def score_crystals(
     query: ParsedQuery, postings: Mapping[str, tuple[Posting, ...]], statistics: Postings
 ) -> dict[int, tuple[float, int]]:
-    """Return the BM25 score and the number of words of each crystal, by the position of the crystal in the log.
+    """Return a pair for each crystal, by its position in the log: its BM25 score, and the number of its words.
 
-    How rare a term is depends on the number of marks that contain it, as in the search for marks.
+    `postings` has the crystals that contain each term. `statistics` are those of the marks: how rare a term is depends
+    on the number of marks that contain it, as in the search for marks.
     """
     scores: dict[int, tuple[float, int]] = {}
     for posting, score in score_postings(query.terms, msgspec.structs.replace(statistics, by_term=dict(postings))):
@@ -193,7 +198,8 @@ def make_crystal_hit(
 ) -> CrystalHit:
     """Return the hit of a crystal, with its total score.
 
-    `own` is the BM25 score of the crystal's text, and `length` the number of its words.
+    `own` is the BM25 score of the crystal's text, and `length` the number of its words. `is_complete` is True if it
+    contains all words of a query that is a bare list of words.
     """
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
     factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
@@ -213,8 +219,7 @@ def merge_rankings(
     """Merge hits of marks and crystals into one list, best first.
 
     Of a crystal and the marks and crystals that it covers, only the best hit stays, except with `scope.with_sources`.
-
-    `above` maps the position of each hit to the positions of the crystals that cover it.
+    `above` maps the position of each hit to the positions of the crystals that cover the hit.
     """
     every: list[Hit | CrystalHit] = [*marks, *crystals]
     ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit)))  # stable for equal scores
@@ -239,7 +244,7 @@ def merge_rankings(
 
 
 def collapse_repeats(hits: Iterable[Hit | CrystalHit]) -> list[tuple[Hit | CrystalHit, int]]:
-    """Return the first hit of each distinct text, with the number of hits that have this text.
+    """Return a pair for each distinct text: the first hit with this text, and the number of hits with it.
 
     Texts are compared without case, punctuation and blanks. The order of the hits is preserved.
     """

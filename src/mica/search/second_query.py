@@ -26,14 +26,14 @@ from mica.words import terms, terms_of, words
 
 # Weights were measured on the development split; docs/ranking.md has the values tried.
 PINNED = 5  # hits of the first query that keep their places
-SECOND_FACTOR = 0.999  # the best score of the second query relative to the last pinned hit
-TEACHERS = 10  # hits whose words are added to the query
-CLASS = 50  # hits that decide whether a word is common or rare among them
-WORDS_MAX = 100  # of a hit; a longer hit would contribute too much of its own vocabulary
-CHARACTERS_MAX = 20 * WORDS_MAX  # read of a hit
+SECOND_FACTOR = 0.999  # the highest score of the other hits, relative to that of the last pinned hit
+TEACHERS = 10  # the best hits, whose words are added to the query
+CLASS = 50  # the best hits, among which a word is common or rare
+WORDS_MAX = 100  # words that are used of a hit; a longer hit would contribute too much of its own vocabulary
+CHARACTERS_MAX = 20 * WORDS_MAX  # characters that are used of a hit
 LEARNED = 10  # words that are added from hits
-LEARNED_WEIGHT = 0.2  # of the best added word
-MEMBER_WEIGHT = 0.4  # of a member of a kind
+LEARNED_WEIGHT = 0.2  # the weight of the best word that is added from hits
+MEMBER_WEIGHT = 0.4  # the weight of a member of a kind
 REACH = 4  # words after "which" or "how many" that may name the kind
 SEVERAL_SPEAKER_FACTOR = 2.5
 SEVERAL_NEIGHBOUR_SHARE = 0.3
@@ -52,7 +52,10 @@ def asks_for_several(query: str) -> bool:
 
 
 def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
-    """Return the second query: the first one, extended by terms of its best hits and by related words."""
+    """Return the second query: `query`, extended by terms of its best hits and by related words.
+
+    `hits` are the hits of `query`, best first.
+    """
     known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
     added = {term.term: term for term in (*learn_terms(hits, known), *member_terms(query, known))}
     several = asks_for_several(query.text)
@@ -65,7 +68,7 @@ def broaden(query: ParsedQuery, hits: Sequence[Hit]) -> ParsedQuery:
 
 
 def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
-    """Return terms that are more typical of the best hits than of all hits, with weights, best first.
+    """Return terms of the best hits that are rare among the CLASS best hits, with weights, best first.
 
     Terms in `known`, names of speakers, generic words and numbers are left out.
     """
@@ -84,7 +87,10 @@ def learn_terms(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
 
 
 def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
-    """Return members of the kind that a question asks for, as terms: "dog", "cat" and others for "which pets"."""
+    """Return members of the kind that a question asks for, as terms: "dog", "cat" and others for "which pets".
+
+    Terms in `known` are left out.
+    """
     query_words = words(query.text)
     near = {
         word
@@ -104,7 +110,10 @@ def member_terms(query: ParsedQuery, known: set[str]) -> list[QueryTerm]:
 
 
 def select_pinned(first: Sequence[Hit]) -> list[Hit]:
-    """Return the hits that stay in front: the first PINNED, and those that contain all words of a bare list."""
+    """Return the hits of the first query that stay in front: the best PINNED, and those with all words of a bare list.
+
+    `first` are the hits of the first query, best first.
+    """
     return [hit for place, hit in enumerate(first) if place < PINNED or "complete" in hit.parts]
 
 
@@ -122,9 +131,9 @@ def join_hits(query: ParsedQuery, first: Sequence[Hit], second: Sequence[Hit]) -
 
 
 def spread_over_sessions(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """Lower the score of each hit for every better hit of its session, and return the hits, best first.
+    """Lower the score of each hit once for every better hit of the same session, and return the hits, best first.
 
-    As a result, sessions alternate. All hits in `before` count as better.
+    As a result, hits of different sessions alternate. All hits in `before` count as better.
     """
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
     placed: list[Hit] = []

@@ -1,7 +1,7 @@
 """Search by meaning: the embedding vectors of a space's marks, cached in memory and kept up to date.
 
-Vectors of new marks are computed later, in batches and outside the event loop. So storing a mark never waits for a
-model.
+Vectors of new marks are computed later, in batches and outside the event loop, so storing a mark never waits for the
+embedding model.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-VECTORS_MAX = 20_000  # of the latest marks: 31 MB, compared in 3 ms; older marks are found by their words
-LIKE_MAX = 4_000  # marks for which a likeness is returned; the others count as unrelated
+VECTORS_MAX = 20_000  # vectors of the latest marks: 31 MB, compared in 3 ms; older marks are found only by their words
+LIKE_MAX = 4_000  # the most similar marks, for which a likeness is returned; the others count as unrelated
 UNRELATED_MAX = 0.2  # a cosine above this is significant, even in a space about a single topic
 NEAREST = 100  # marks that become candidates by meaning alone
-BATCH = 32  # vectors per write
+BATCH = 32  # vectors that are stored in one transaction
 PAUSE_S = 0.05  # between two batches
-QUIET_S = 2.0  # without a new mark before vectors are computed or the model is loaded; short commands end before
+QUIET_S = 2.0  # how long no mark must be stored before vectors are computed; a short command ends earlier
 
 
 class MarkVectors:
@@ -69,10 +69,10 @@ class MarkVectors:
         return self._encoder.model
 
     async def likeness(self, query: ParsedQuery) -> Mapping[int, float] | None:
-        """Return for each mark, by position, how much more similar it is to the query than a typical mark.
+        """Return for each mark, by position, how much more similar in meaning it is to the query than a typical mark.
 
-        The most similar mark comes first. Marks that are not more similar than a typical mark are left out. None if no
-        vectors are stored.
+        The most similar mark comes first, and at most LIKE_MAX marks are returned. Marks that are not more similar than
+        a typical mark are left out. The result is None if no vectors are stored.
         """
         await self._follow()
         if self._matrix is None:
@@ -90,13 +90,13 @@ class MarkVectors:
         return {positions[place]: float(above[place]) for place in order if above[place] > 0}
 
     async def prepare(self) -> None:
-        """Load the stored vectors, and the model if any vectors are stored, so that a later search need not wait."""
+        """Load the stored vectors, so that a later search need not wait. If there are any, also load the model."""
         await self._follow()
         if self._matrix is not None:
             await self._run(lambda: self._encoder.encode([]))
 
     async def _follow(self) -> None:
-        """Load the vectors that were stored since the last call. If some were deleted, load all of them again."""
+        """Load the vectors that were stored since the last call. If vectors were deleted meanwhile, load all again."""
         async with self._follow_lock:
             last = self._positions[-1] if self._positions else 0
             stored = await self._index.read(self.model, after=last, limit=VECTORS_MAX)
@@ -141,9 +141,10 @@ class MarkVectors:
         return len(self._positions) - bisect_right(self._positions, position)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Compute and store the missing vectors of the latest marks, newest first; returns the number of vectors.
+        """Compute and store the missing vectors of the latest marks, newest first; returns the number of new vectors.
 
-        A search that starts meanwhile waits only until the current text is encoded.
+        `on_progress` is called with the number so far. A search that starts meanwhile waits only until the text of the
+        current mark is encoded.
         """
         total = 0
         before = (await self._index.read(self.model, limit=0)).count

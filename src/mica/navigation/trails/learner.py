@@ -27,9 +27,7 @@ from mica.settings import TrailSettings
 WALKS_MAX = 10_000  # the latest walks, which are learned from: a year or two of one person's work
 TRAILS_MAX = 1_000  # named trails first, then trails with the most walks, then the latest
 MERGED_MAX = 64  # further keys of one trail
-ORDERS_MAX = (
-    50  # the first and the latest walks of a trail; the order of files in each of them gives a key of the trail
-)
+ORDERS_MAX = 50  # walks of a trail (the first and the latest ones) whose order of files gives a key of the trail
 LEARNED_FROM_MAX = 20  # walks that a trail refers to
 WORDS_MAX = 10  # words by which a trail matches a prompt
 PRIOR_PROMPTS = 5  # pseudo-count of prompts without any of the words, so that a few prompts do not decide
