@@ -1,8 +1,8 @@
 """Costs of model calls by agent, tier and model, and budgets that no call may exceed.
 
-Before a call, its highest possible cost is reserved. After the call, the real cost takes the place of the reservation.
-Both amounts are passed to `record`, so that they can be logged. If a process dies during a call, only the reservation
-is in the log, and a ledger restored from the log counts the call at its highest possible cost.
+Before a call, its highest possible cost is reserved. After the call, the real cost replaces the reservation. Both
+amounts are passed to a function `record`, so that they can be logged. If a process dies during a call, only the
+reservation is in the log, and a ledger that is restored from the log counts the call at its highest possible cost.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Payer(NamedTuple):
 
 
 class ModelCost(msgspec.Struct, frozen=True):
-    """Tokens, dollars and number of model calls.
+    """The tokens, dollars and number of model calls, in total.
 
-    `unpriced` counts the calls without a known price; their dollars count as 0.
+    `unpriced` is the number of calls without a known price; their dollars count as 0.
     """
 
     tokens: int = 0
@@ -66,12 +66,12 @@ class Reservation:
         self.settled: tuple[ModelUsage, float | None] | None = None
 
     def settle(self, usage: ModelUsage, dollars: float | None) -> None:
-        """Set the real cost of the call. If this method is never called, nothing counts as spent."""
+        """Set the real cost of the call. If this method is not called, the call counts as free."""
         self.settled = (usage, dollars)
 
 
 class Ledger:
-    """The cost that model calls have spent and reserved, checked against the budgets. Thread-safe."""
+    """Adds up what model calls have cost and reserved, and rejects calls that would exceed a budget. Thread-safe."""
 
     def __init__(
         self, budgets: Sequence[BudgetSettings] = (), *, now: Clock = utc_now, record: Record | None = None
@@ -88,7 +88,8 @@ class Ledger:
         """Reserve the highest possible cost of a call while a `with` block runs.
 
         The block must report the real cost by calling `settle` on the yielded reservation. The reservation ends with
-        the block, even if the block fails. Raises BudgetExceeded before the block if too little of a budget remains.
+        the block, even if the block fails. `tokens` and `dollars` are the highest possible cost; `dollars` is None if
+        no price is known. Raises BudgetExceeded before the block if too little of a budget remains.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         reservation = Reservation(payer, worst, self._now())
@@ -105,7 +106,10 @@ class Ledger:
     def spent(
         self, *, agent: str | None = None, tier: Tier | None = None, model: str | None = None, since: date | None = None
     ) -> ModelCost:
-        """Return the total cost of calls since a UTC day, by this agent, tier and model. None matches every value."""
+        """Return the total cost of the calls by this agent, tier and model since the UTC day `since`.
+
+        An argument that is None selects the calls with any value.
+        """
         total = ModelCost()
         with self._lock:
             for (day, payer), cost in self._spent.items():
@@ -123,9 +127,10 @@ class Ledger:
         return dict(totals)
 
     def restore(self, name: str, data: Mapping[str, object], *, at: datetime) -> None:
-        """Add a reservation or cost that another process recorded as an event.
+        """Add a reservation or a cost that another process recorded as an event.
 
-        Call this method for each event, the oldest first. Events with other names are ignored.
+        `name`, `data` and `at` are those of the event. Call this method for each event, the oldest first. Events with
+        other names are ignored.
         """
         if name not in (RESERVED, SPENT):
             return

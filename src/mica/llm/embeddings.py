@@ -1,8 +1,8 @@
 """Embeddings of texts, computed offline: all-MiniLM-L6-v2 in int8 through ONNX, from an installed package.
 
-The package with the weights is never imported. Only its file of weights is read, and used if it has the right hash.
-Texts are encoded one at a time, because an int8 vector depends on the other texts in its batch. So a text always gets
-the same vector.
+The package with the weights is never imported: only its file of weights is read, and used if it has the right hash.
+Texts are encoded one at a time, because an int8 vector depends on the other texts in its batch; a text therefore always
+gets the same vector.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Encoder(Protocol):
         """The name and version of the embedding model, stored with every vector."""
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """Return one unit vector per text. It takes milliseconds per text, so call it in a thread."""
+        """Return a matrix with one row for each text: a vector of length 1.
+
+        This takes milliseconds for each text, so call it in a thread.
+        """
 
 
 def is_installed() -> bool:
@@ -62,9 +65,10 @@ def _weights() -> Path | None:
 
 
 def open_encoder(setting: Literal["auto", "on", "off"]) -> Encoder | None:
-    """Return the encoder for the setting `semantic`. None for "off", and for "auto" if the extra is not installed.
+    """Return the encoder for a value of the setting `semantic`.
 
-    Raises InvalidSettings if the setting is "on" and the extra is not installed.
+    Return None for "off", and for "auto" if the extra `semantic` is not installed. Raises InvalidSettings for "on" if
+    the extra is not installed.
     """
     if setting == "off" or (setting == "auto" and not is_installed()):
         return None
@@ -98,7 +102,10 @@ class MiniLM:
 
 
 def _load() -> tuple[Any, Any]:
-    """Load the ONNX session and the tokenizer. Raises InvalidSettings if a file is missing or has the wrong hash."""
+    """Return a pair: the ONNX session with the weights, and the tokenizer.
+
+    Raises InvalidSettings if a file is missing or has the wrong hash.
+    """
     weights = _weights()
     if weights is None or not is_installed():
         raise InvalidSettings(f"semantic search is not installed; {REMEDY}")
@@ -127,7 +134,7 @@ def _check(content: bytes, expected: str, path: Path) -> None:
 
 
 def pack(matrix: Matrix) -> list[bytes]:
-    """Convert each row (vector) of a matrix to bytes for the store, rounded to half precision.
+    """Return each row (vector) of a matrix as bytes for the store, with numbers rounded to half precision.
 
     The rounding does not affect the ranking.
     """
@@ -137,7 +144,7 @@ def pack(matrix: Matrix) -> list[bytes]:
 
 
 def unpack(vectors: Sequence[bytes]) -> Matrix:
-    """Convert vectors from the store back to a matrix with one row per vector."""
+    """Return a matrix with one row for each of these vectors, which `pack` converted to bytes."""
     import numpy
 
     return numpy.frombuffer(b"".join(vectors), dtype=numpy.float16).astype(numpy.float32).reshape(len(vectors), -1)

@@ -52,7 +52,10 @@ class HostedModel:
         )
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Return the cost in dollars and the name of the price table. None for a self-hosted or unknown model."""
+        """Return a pair: the cost in dollars, and the name of the price table.
+
+        The result is None for a self-hosted model, and for a model that is not in the table.
+        """
         if self._access.base_url:
             return None
         import genai_prices
@@ -218,7 +221,10 @@ class HostedModel:
         return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
 
     def _safe_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return `error` for use as a cause; None if its text, or that of one of its causes, contains a secret."""
+        """Return `error` to attach it to another error as the cause, or None if that would reveal a secret.
+
+        The texts of the error and of all its causes are searched for secrets.
+        """
         at = error
         while at is not None:
             text = f"{at} {getattr(at, 'body', '')}"

@@ -20,7 +20,7 @@ _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length"}
 
 
 class LocalModel:
-    """A model from a GGUF file. It is loaded at the first request, which takes about a second."""
+    """A model from a GGUF file. Loading it takes about a second and is done at the first request."""
 
     def __init__(self, path: str | Path, *, threads: int = 1, window_tokens: int | None = None) -> None:
         self._path = Path(path).expanduser()

@@ -40,10 +40,11 @@ LOCAL = "local"
 def open_models(
     settings: Settings, *, space: str = "", record: Record | None = None, timing: Timing | None = None
 ) -> Models:
-    """Return the models of the settings; each is loaded at its first use.
+    """Return the models that the settings name; each is loaded at its first use.
 
-    `record` is called with every reservation and every cost of a call. `Models.ledger.restore` reads these records in a
-    later process. Raises InvalidSettings for a name that is not of the form `provider:model`.
+    `space` is part of the key of cached answers. `record` is called with every reservation and every cost of a call, so
+    that they can be logged; `Models.ledger.restore` reads them in a later process. Raises InvalidSettings for a name
+    that is not of the form `provider:model`.
     """
     timing = timing or Timing()
     opened: dict[str, Model] = {}
@@ -58,7 +59,7 @@ def open_models(
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """Return the model with a name such as `local:<path of a GGUF file>` or `provider:model`. It is loaded when used.
+    """Return the model with this name: `local:<path of a GGUF file>` or `provider:model`. It is loaded when used.
 
     Raises InvalidSettings for a name of another form.
     """
@@ -78,9 +79,9 @@ INPUT_MARGIN = 1.25  # estimates are off by at most 11 % on 95 % of texts; a res
 
 
 class Models:
-    """Answers requests with the models of a tier, in order, until one succeeds.
+    """Answers requests: the models of the request's tier are tried in order, until one succeeds.
 
-    Use as `async with`, or call `close`.
+    Use it in an `async with` statement, or call `close` at the end.
     """
 
     def __init__(
@@ -126,7 +127,10 @@ class Models:
         )
 
     def state(self) -> dict[str, str]:
-        """Return the state of the circuit breaker of each model called so far: `closed`, `open` or `half-open`."""
+        """Return the state of each model's circuit breaker: `closed`, `open` or `half-open`.
+
+        Models that were not called yet are left out.
+        """
         return {name: breaker.state for name, breaker in self._breakers.items()}
 
     async def close(self) -> None:
@@ -197,9 +201,9 @@ class Models:
     async def _attempts(
         self, model: Model, request: Request, totals: CallTotals, received: list[str], *, streamed: bool
     ) -> AsyncGenerator[str | ModelUsage, None]:
-        """Call one model, with retries. Yields the pieces of its answer, then the usage.
+        """Call one model, with retries. Yields the text of the answer in pieces, then the usage.
 
-        The pieces are also appended to `received`, for a caller that must charge for an answer that breaks off.
+        The pieces are also appended to `received`, so that the caller can charge for them if the answer breaks off.
         """
         breaker, limit = self._breaker(model), self._limit(model)
         for attempt in range(1, self._settings.attempts_max + 1):
@@ -247,9 +251,9 @@ class Models:
         return self._chains[tier]
 
     def _capabilities(self, model: Model) -> Capabilities:
-        """Return the detected capabilities of a model, with the overrides from the settings.
+        """Return the capabilities of a model. Those in the settings override those that the provider reports.
 
-        A model that has refused a schema before counts as unable to use one.
+        A model that has refused a request with a schema counts as unable to use one.
         """
         able = model.capabilities
         known = self._settings.known.get(model.name)
@@ -260,7 +264,11 @@ class Models:
         return msgspec.structs.replace(able, json=False) if model.name in self._no_schema else able
 
     def _shapes(self, model: Model, request: Request) -> list[Request]:
-        """Return the forms of a request to try in turn: with its schema, if supported, then with the schema as text."""
+        """Return the forms of a request to try, in order. A request without a schema has only one form.
+
+        A request with a schema is tried with this schema if the model supports schemas, then with the schema as text in
+        the system prompt.
+        """
         if request.schema is None:
             return [request]
         words = (
@@ -285,9 +293,10 @@ class Models:
         return self._priced(model, usage)
 
     def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
-        """Return the usage with its cost in dollars, which stays None if no price is known.
+        """Return a copy of the usage with its cost in dollars, which is None if no price is known.
 
-        The prices in the settings come first, then the cost that the provider reported, then the model's price table.
+        The first of these that is known is used: the prices in the settings, the cost that the provider reported, the
+        price table of the model.
         """
         known = self._settings.known.get(model.name)
         if known is not None and known.dollars_in is not None and known.dollars_out is not None:
@@ -333,11 +342,11 @@ class Models:
 
 
 class CallTotals:
-    """The number of attempts and the failures of one request so far, over all models of its tier."""
+    """The number of calls made for one request so far, and the errors of the models that failed, over all models."""
 
     def __init__(self) -> None:
         self.attempts = 0
-        self.passed_over: list[str] = []
+        self.passed_over: list[str] = []  # one error for each model that failed
 
 
 def _all_true(answers: Iterable[bool | None]) -> bool | None:
@@ -357,7 +366,7 @@ def _check(request: Request) -> None:
 
 
 def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
-    """Return the only failure; if there are several, one error that lists them all."""
+    """Return the error to raise if all models of a tier failed: the only failure, or an error that lists all."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(str(failure) for failure in failures)
@@ -368,14 +377,14 @@ def _summarize(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
 
 
 ENTRIES_MAX = 256
-SIZE_BYTES_MAX = 8_000_000  # of all texts together
-AGE_S_MAX = 3_600.0  # a provider may change the model behind a name
+SIZE_BYTES_MAX = 8_000_000  # of the texts of all answers together
+AGE_S_MAX = 3_600.0  # not longer, because a provider may change the model behind a name
 
 _NOT_SEEN_BY_THE_MODEL = {"tier": "routine", "agent": None}
 
 
 def key_of(request: Request, *, space: str, model: str) -> str:
-    """Return the cache key of a request to a model in a space. The request's agent and tier are not part of it."""
+    """Return the cache key of a request to a model in a space. It does not depend on the request's agent and tier."""
     seen = msgspec.structs.replace(request, **_NOT_SEEN_BY_THE_MODEL)
     content = msgspec.json.encode([space, model, seen], order="deterministic")
     return hashlib.sha256(content).hexdigest()
@@ -405,7 +414,7 @@ class AnswerCache:
         )
 
     def put(self, key: str, answer: Answer) -> None:
-        """Cache an answer. An answer that was cut off at a limit is not cached."""
+        """Cache an answer, unless the model did not finish it."""
         if not answer.is_whole or not self._entries_max:
             return
         self._drop(key)

@@ -17,17 +17,20 @@ _SNAPSHOT = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")  # a dated snapshot costs wha
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of a model in US dollars per million tokens.
 
-    `read` is for input and `written` for output. If long prompts cost more, `read` and `written` are the prices for
-    short ones. If writing to the provider's cache costs nothing extra, `cache_write` equals `read`.
+    If long prompts cost more, `read` and `written` are the prices for short ones. If writing to the provider's cache
+    costs nothing extra, `cache_write` equals `read`.
     """
 
-    read: float
-    written: float
-    cache_read: float
-    cache_write: float
+    read: float  # for input
+    written: float  # for output
+    cache_read: float  # for input that the provider reads from its cache
+    cache_write: float  # for input that the provider adds to its cache
 
     def of_cached_tokens(self, tokens: int, *, requests: int) -> float:
-        """Return the dollars for tokens that a provider caches once and that `requests` later requests read."""
+        """Return the dollars for input tokens that a provider adds to its cache once and then reads from it.
+
+        `requests` is the number of later requests, each of which reads the tokens from the cache.
+        """
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
 
     def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:
@@ -39,12 +42,15 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of prices by model, with its date and its origin."""
 
-    at: str
-    source: str
+    at: str  # the date of the table
+    source: str  # where the prices come from
     models: dict[str, Price]
 
     def of(self, model: str | None) -> Price | None:
-        """Return the price of a model, or None if it is not in the table. A date at the end of the name is ignored."""
+        """Return the price of a model; None if the model is not in the table.
+
+        A provider before `/` and a date at the end of the model's name are ignored.
+        """
         name = (model or "").rpartition("/")[2].lower()
         return self.models.get(_SNAPSHOT.sub("", name))
 

@@ -14,7 +14,7 @@ import msgspec
 from mica.settings import Tier
 from mica.tokens import estimate
 
-OUTPUT_TOKENS = 1_024  # of an answer by default; reserved in the budget before every call
+OUTPUT_TOKENS = 1_024  # the default limit of an answer; reserved in the budget before every call
 IMAGE_TOKENS = 1_600  # the most that one image costs with the usual providers
 MESSAGE_TOKENS = 8  # that a chat template adds to each message
 
@@ -40,7 +40,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     tier: Tier = "routine"
     agent: str | None = None
-    schema: Mapping[str, Any] | None = None  # of the answer, as JSON
+    schema: Mapping[str, Any] | None = None  # the JSON schema of the answer; None for an answer in plain text
     images: tuple[Image, ...] = ()
     output_tokens_max: Annotated[int, msgspec.Meta(gt=0)] = OUTPUT_TOKENS
     temperature: float | None = None  # None: the model's default
@@ -62,23 +62,23 @@ Finish = Literal["stop", "length", "filter", "unknown"]
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The token counts of a call as the provider reports them, and its price in `dollars` if that is known."""
+    """The token counts of a call as the provider reports them, and the cost of the call if it is known."""
 
     input_tokens: int
     output_tokens: int
     dollars: float | None = None
     price: str | None = None  # where the price comes from
-    is_estimated: bool = False  # the provider reported no counts
+    is_estimated: bool = False  # True if the provider reported no counts
     finish: Finish = "stop"
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The abilities of a model; None means unknown."""
 
-    json: bool | None = None  # can restrict its answer to a schema
-    tools: bool | None = None
-    images: bool | None = None
-    window_tokens: int | None = None  # input and output together
+    json: bool | None = None  # whether it can restrict its answer to a JSON schema
+    tools: bool | None = None  # whether it can call tools
+    images: bool | None = None  # whether it accepts images
+    window_tokens: int | None = None  # the most tokens of input and output together
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if the model finished its answer and was not cut off at a limit."""
+        """True if the provider reports that the model finished its answer."""
         return self.finish == "stop"
 
 
@@ -117,13 +117,13 @@ class Model(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def price(self, usage: ModelUsage) -> tuple[float, str] | None:
-        """Return the dollars for this usage and the name of the price table; None if the price is unknown."""
+        """Return a pair: the dollars for this usage, and the name of the price table. None if the price is unknown."""
 
     def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | ModelUsage, None]:
         """Yield the text of the answer in one or more pieces, then the usage.
 
-        Raises ModelUnavailable if a retry may help, ModelRefused if it will not, and PromptTooLong if the window is too
-        small.
+        With `streamed`, the pieces are yielded as they arrive. Raises ModelUnavailable if a retry may help,
+        ModelRefused if a retry will not help, and PromptTooLong if the request exceeds the model's window.
         """
 
     async def close(self) -> None: ...

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from mica.errors import ModelUnavailable
 from mica.model.event import Clock, utc_now
 
-BACKOFF_S = 0.5  # before the second attempt, doubling; a random part of it is waited, so that callers spread out
-BACKOFF_S_MAX = 30.0  # also for Retry-After; a provider that asks for more is skipped
-FAILURES_MAX = 3  # in a row, then the breaker opens
-OPEN_S = 30.0  # doubling at each failed probe
-OPEN_S_MAX = 300.0
+BACKOFF_S = 0.5  # the longest wait before the second attempt; it doubles with each further attempt
+BACKOFF_S_MAX = 30.0  # the longest wait, also for Retry-After; a provider that asks for more is skipped
+FAILURES_MAX = 3  # failures in a row after which the breaker opens
+OPEN_S = 30.0  # how long the breaker stays open at first; it doubles with each failed test call
+OPEN_S_MAX = 300.0  # how long the breaker stays open at most
 
 
 class Timing(NamedTuple):
@@ -29,10 +29,10 @@ class Timing(NamedTuple):
 
 
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
-    """Return the seconds to wait before the next attempt, after `failed` failures in a row.
+    """Return the seconds to wait before the next attempt, after `failed` failures in a row; None for no other attempt.
 
-    `chance`, from 0 to 1, shortens the wait at random. Returns None, which means not to retry, if the provider asked
-    for a longer wait than BACKOFF_S_MAX.
+    `chance` is a random number from 0 to 1 by which the wait is multiplied, so that callers spread out. If the provider
+    asked for a wait (`retry_after_s`), the result is exactly that, or None if it is longer than BACKOFF_S_MAX.
     """
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
@@ -40,9 +40,10 @@ def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | 
 
 
 class ModelBreaker:
-    """A circuit breaker for one model: after several failures in a row it rejects all calls for a while.
+    """A circuit breaker for one model: after FAILURES_MAX failures in a row, it rejects all calls for a while.
 
-    After that, it lets one call through as a test.
+    Then it lets one test call through. If this call succeeds, all calls pass again; if it fails, calls are rejected for
+    twice as long.
     """
 
     def __init__(self, name: str, timing: Timing) -> None:
@@ -62,10 +63,10 @@ class ModelBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Count the result of one call, made inside this `with` block.
+        """Return a context for one call to the model, which counts the result of the call.
 
-        ModelUnavailable counts as a failure, and success resets the count. If the breaker rejects calls,
-        ModelUnavailable is raised before the block.
+        If the call raises ModelUnavailable, it counts as a failure; a call without an error resets the count of
+        failures. If the breaker rejects calls, ModelUnavailable is raised before the block runs.
         """
         is_probe = self.state == "half-open"
         if self.state == "open" or (is_probe and self._is_probing):
@@ -104,7 +105,7 @@ class RateLimit:
         self._next = float("-inf")
 
     async def turn(self) -> None:
-        """Wait until the next call may be made, and reserve its time slot."""
+        """Wait until the caller may call the provider. Each caller gets its own time slot."""
         now = self._timing.monotonic()
         at = max(now, self._next)
         self._next = at + self._interval_s

@@ -1,4 +1,4 @@
-"""Gets answers of a given Python type: the model gets a JSON schema, and one chance to correct an invalid answer."""
+"""Asks a model for an answer of a given Python type, with a JSON schema. It may correct an invalid answer once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERROR = re.compile(r"^\W{0,3}(?:error|exception|traceback|internal server error
 
 
 class Structured(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A validated value, and the model answers it came from: one, or two if the first was invalid."""
+    """A validated value, and the answers of the model that led to it: one, or two if the first one was invalid."""
 
     value: T
     answers: tuple[Answer, ...]
@@ -31,8 +31,8 @@ async def ask_for(
 ) -> Structured[T]:
     """Ask a model for a value of the type `kind`. `schema` replaces the JSON schema that is derived from the type.
 
-    An invalid answer is sent back to the model once for correction. Raises InvalidAnswer, with the reason, if the
-    second answer is invalid too.
+    If the answer is invalid, the model is asked once to correct it. Raises InvalidAnswer, with the reason, if the
+    second answer is invalid, too.
     """
     request = msgspec.structs.replace(request, schema=schema or schema_of(kind))
     first = await llm.ask(request)
@@ -52,7 +52,10 @@ async def ask_for(
 
 
 def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
-    """Parse an answer as a value of the type `kind`. Raises InvalidAnswer, with the reason, if that is impossible."""
+    """Parse an answer as a value of the type `kind`. Raises InvalidAnswer, with the reason, if that is impossible.
+
+    `request` is the request that was answered; it is used to find out why the answer is invalid.
+    """
     text = answer.text.strip()
     found = _json_in(text)
     try:
@@ -65,7 +68,10 @@ def parse_answer(answer: Answer, kind: type[T], request: Request) -> T:
 
 
 def schema_of(kind: type[object]) -> dict[str, Any]:
-    """Return the JSON schema of a type. Definitions take the place of references, which small models do not follow."""
+    """Return the JSON schema of a type, with each reference replaced by its definition.
+
+    Small models do not follow references.
+    """
     schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
 
