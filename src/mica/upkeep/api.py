@@ -62,7 +62,7 @@ class Upkeep:
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
         """Run the jobs that are due; returns one result for each. Jobs that another process is running are skipped.
 
-        `kinds` restricts this to some kinds of jobs.
+        `kinds` are the kinds of jobs to run; None means all.
         """
         check_several("kinds", kinds)
         await self._log.stored()
@@ -72,42 +72,49 @@ class Upkeep:
         return ran
 
     async def planned(self) -> list[Work]:
-        """Return the recurring jobs of this space: when each is due, and which process is running it, if one is."""
+        """Return the recurring jobs of this space: when each of them is due, and the process that is running it."""
         return await self._store.work.all()
 
     # -- Health
 
     async def sizes(self) -> Sizes:
-        """Return how much this space holds. Events that wait to be stored are counted, but their bytes are not."""
+        """Return how many events, marks and others this space has, and how many bytes its store takes.
+
+        Events that are not stored yet are counted as events, but the files in which they wait are not in the bytes.
+        """
         await self._log.reads()
         async with self._log.paused() as waiting:
             sizes = await self._store.files.sizes()
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
     async def backlog(self) -> tuple[int, int]:
-        """Return how many events of all processes wait to be stored, and the size in bytes of their files."""
+        """Return a pair: how many events of all processes wait to be stored, and the size of their files in bytes."""
         return await asyncio.to_thread(backlog, self._store.segments)
 
     @property
     def segments(self) -> Path | None:
-        """The folder of the files with events that wait to be stored; None for a space that is only in memory."""
+        """The folder with the files of events that wait to be stored; None if the space is only in memory."""
         return self._store.segments
 
     @property
     def damaged(self) -> list[str]:
-        """One sentence for each damaged or unreadable file among those that hold events waiting to be stored."""
+        """One sentence for each file of events that wait to be stored, if the file is damaged or cannot be read."""
         return [*self._log.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
         """Check the stored data; returns one sentence for each inconsistency.
 
-        `on_progress` gets the number of events checked, from any thread. It is not called for a space behind a server.
+        `on_progress` is called, from any thread, with the number of events checked so far. It is not called for a space
+        behind a server.
         """
         await self._log.stored()
         return await self._store.files.verify(on_progress=on_progress)
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
-        """Rebuild everything that is derived from events, such as indexes; returns the number of events read."""
+        """Rebuild everything that is derived from events, such as indexes; returns the number of events read.
+
+        Vectors are computed again if there is an embedding model, and trails are learned again if there were any.
+        """
         await self._log.stored()
         had_trails = bool((await self._store.trails.learned_up_to()).position)
         count = await self._store.files.rebuild(on_progress=on_progress)
@@ -119,9 +126,9 @@ class Upkeep:
     # -- Vectors and ageing
 
     async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Compute the missing vectors of marks, latest first; returns how many, or 0 without an embedding model.
+        """Compute the missing vectors of marks, latest mark first; returns the number of new vectors.
 
-        A long-running process does this automatically while it is idle.
+        Without an embedding model, the result is 0. A long-running process does this automatically while it is idle.
         """
         if self._vectors is None:
             return 0
@@ -142,9 +149,9 @@ class Upkeep:
         at_least: int = 1,
         on_progress: Callable[[int], None] = lambda count: None,
     ) -> int:
-        """Compress events older than `older_than`; returns how many. Readers see no difference.
+        """Compress the events that are older than `older_than`; returns how many. Readers see no difference.
 
-        If fewer than `at_least` events are that old, they stay as they are unless they are large. A long-running
+        If fewer than `at_least` events are old enough, they are not compressed unless they are large. A long-running
         process does this automatically while it is idle, at most once an hour, and only if there are enough old events.
         """
         if older_than < timedelta(0):
@@ -165,8 +172,8 @@ class Upkeep:
     ) -> CopyResult:
         """Copy every event of this space into another store and verify the copy.
 
-        To resume an interrupted copy, call it again. Raises InvalidInput if the target is this space itself, or if it
-        holds another space and `into_other` is not set.
+        To resume an interrupted copy, call this method again. Raises InvalidInput if the target is this space itself,
+        or if the target has another space and `into_other` is not set.
         """
         await self._log.stored()
         store = await open_store(target, settings=self._settings)
@@ -176,26 +183,28 @@ class Upkeep:
             await store.close()
 
     async def allow(self, value: str) -> list[EventId]:
-        """Allow a purged value to be recorded again; returns the ids of the purges that no longer apply to new events.
+        """Allow a purged value to be recorded again in new events.
 
-        The permission is recorded without the value. Purged content stays purged, even if a copy from before the purge
-        arrives later. Raises InvalidInput if no purge of exactly this value is in force.
+        Returns the ids of the purges of this value, which no longer apply to new events. The permission is recorded
+        without the value. Purged content stays purged, even if a copy from before the purge arrives later. Raises
+        InvalidInput if no purge of exactly this value is in force.
         """
         return await self._purger().allow(value)
 
     async def retain(self, *, dry_run: bool = False) -> RetentionResult:
-        """Purge events older than the `[retention]` settings allow; archive them first if a folder is set.
+        """Purge the events that are older than the `[retention]` settings allow.
 
-        Raises InvalidInput while retention is off. A dry run works even then: it only counts.
+        If the settings have an archive folder, the events are first written into a file there. A dry run only counts
+        the events, and works even if retention is off. Otherwise InvalidInput is raised while retention is off.
         """
         return await self._purger().retain(self._settings.retention, dry_run=dry_run)
 
     def pin(self, *events: Event | Ref | str) -> Ref:
-        """Exempt `events` from retention; returns the reference of the event that records this."""
+        """Exempt `events` from retention; returns a reference to the event that records this."""
         return self._log.emit(PINNED, {"ids": _ids(events)}, origin="user")
 
     def unpin(self, *events: Event | Ref | str) -> Ref:
-        """Make pinned `events` subject to retention again; returns the reference of the event that records this."""
+        """End the exemption of pinned `events` from retention; returns a reference to the event that records this."""
         return self._log.emit(UNPINNED, {"ids": _ids(events)}, origin="user")
 
 

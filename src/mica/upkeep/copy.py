@@ -19,11 +19,11 @@ BATCH_EVENTS = 1_000  # one transaction of the target
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How many events were read by a copy, and how many of them were new in the target."""
+    """How many events a copy has read from the source, and how many of them were new in the target."""
 
-    events: int  # in the source
-    stored: int  # new in the target
-    repeated: int  # in the target already, identical
+    events: int  # events that were read
+    stored: int  # events that were new in the target
+    repeated: int  # events that the target already had, with the same content
 
 
 async def copy(
@@ -33,14 +33,15 @@ async def copy(
     into_other: bool = False,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> CopyResult:
-    """Copy every event of the source into the target, then verify that all are there.
+    """Copy every event of the source into the target, then verify that all events are there.
 
-    To continue an interrupted copy, call it again: events already in the target count as `repeated`. What was purged in
-    the source is also purged in the target, and so is matching content that arrives there later.
+    To continue an interrupted copy, call this function again: events that are already in the target count as
+    `repeated`. What was purged in the source is also purged in the target, and so is matching content that arrives
+    there later. `on_progress` is called with the number of events read so far.
 
-    Raises InvalidInput if both are the same space. Also raises it if the target holds another space, because the two
-    would be merged; `into_other` allows that. Raises DuplicateEvent if the target has an event with the same id but
-    other content, and StoreError if the verification fails.
+    Raises InvalidInput if source and target are the same space, or if the target has another space, because the two
+    spaces would be merged; `into_other` allows that. Raises DuplicateEvent if the target has an event with the same id
+    but other content, and StoreError if the verification fails.
     """
     await _check_target(source, target, into_other=into_other)
     for purge in await source.purges.all():
@@ -97,7 +98,10 @@ async def _pass(
 
 
 async def _bury(purges: PurgeLog, batch: Sequence[Event]) -> int:
-    """Apply the source's purges to the target: an earlier copy may have stored content that was purged since."""
+    """Purge in the target the events of which the source has only tombstones; returns how many were purged.
+
+    An earlier copy may have stored their content before it was purged in the source. `purges` are those of the target.
+    """
     stones: dict[Tombstone, list[EventId]] = defaultdict(list)
     for event in batch:
         if is_tombstone(event):

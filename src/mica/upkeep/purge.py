@@ -57,14 +57,14 @@ from mica.store.protocol import Store
 from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
 from mica.upkeep.retention import OFF, RETENTION, RetentionResult, due
 
-LATEST_CRYSTALS = 1_000  # searched for crystals that were made during a purge
+LATEST_CRYSTALS = 1_000  # the latest crystals, which are searched for those that were made during a purge
 
 
 class Purger:
     """Removes content from the store of a space, from events that wait to be stored, and from files that mica wrote.
 
-    `trails` gives access to the trails, which are published as files that must be rewritten. `remake` makes new
-    crystals (summaries) in place of those that summarized a removed event.
+    `trails` returns the trails of the space: they may be published as files, which a purge must rewrite. `remake` makes
+    new crystals (summaries) in place of those that summarized a removed event.
     """
 
     def __init__(
@@ -133,9 +133,10 @@ class Purger:
         await self._log.notify_purged()
 
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
-        """Purge the stored events that match, and record the purge.
+        """Purge the stored events that `selection` matches, and record the purge.
 
-        The second result has the periods and sources of the removed crystals, and the crystals to make again.
+        Return a pair: the result of the purge, and what is needed to make new crystals: the periods and sources of the
+        removed crystals.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
         at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
@@ -203,9 +204,10 @@ class Purger:
         return [f"{path} on {host} and its backups may quote purged marks: check them" for path, host in files]
 
     async def _match(self, selection: Selection) -> PurgeMatch:
-        """Find the events that match, and all events that quote them: crystals, teachings, trails, recorded briefs.
+        """Find the events that match, and all crystals, teachings, trail names and recorded briefs that quote them.
 
-        In `ids`, the quoting events come first. So an interrupted purge never leaves a quotation of a purged event.
+        In `ids` of the result, the quoting events come first, so an interrupted purge never leaves a quotation of a
+        purged event.
         """
         match = await find(self._store.log, selection)
         known = set(match.ids)
@@ -244,7 +246,11 @@ class Purger:
         selection: Selection | None = None,
         surviving: Sequence[Survivor] = (),
     ) -> None:
-        """Record a purge, then replace the events `ids` by tombstones, which have no content."""
+        """Record a purge, then replace the events with these ids by tombstones, which have no content.
+
+        `conditions` are the names of the conditions by which the events were selected. `surviving` is what is needed to
+        make removed crystals of epochs and trees again.
+        """
         data = {"conditions": conditions, "events": len(ids), "reason": tombstone.reason}
         if surviving:
             data[SURVIVORS] = msgspec.to_builtins(surviving)
@@ -256,7 +262,10 @@ class Purger:
             await self._store.purges.bury(some, tombstone)
 
     async def _bury_late(self, ids: Sequence[EventId], tombstone: Tombstone) -> None:
-        """Purge crystals and recorded briefs that were made during the purge and quote one of the events `ids`."""
+        """Purge crystals and recorded briefs that were made during the purge and quote one of the purged events.
+
+        `ids` are the ids of the purged events.
+        """
         purged = set(ids)
         while True:
             latest = await self._store.log.query(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
@@ -273,7 +282,8 @@ class Purger:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Remove purged events from exported files.
 
-        Returns the rewritten files, and one sentence for each file that a person must check.
+        `exports` are the events that record exports. Returns a pair: the paths of the files that were rewritten, and
+        one sentence for each file that a person must check.
         """
         records = {str(event.data.get("path")): event for event in exports}
         stones = await self._store.log.query(EventQuery(names=(PURGED,), limit=None)) if records else []
@@ -328,7 +338,10 @@ class Purger:
         return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.purges.scrub()))
 
     async def _archive(self, folder: Path, ids: Collection[EventId]) -> str:
-        """Write the events `ids` into a new file in `folder` before they are purged; record the file as an event."""
+        """Write the events with these ids into a new file in `folder`, and return its path.
+
+        An event records the file. Raises InvalidInput if the folder cannot be created.
+        """
         path = folder / f"{self._store.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
         try:
             await asyncio.to_thread(make_folder, path.parent)

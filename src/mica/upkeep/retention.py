@@ -17,10 +17,10 @@ from mica.settings import RetentionSettings
 from mica.store.purges import SearchedLog
 from mica.store.query import EVENTS_AT_ONCE
 
-RETENTION = "retention"  # prefix of the reason in its tombstones
+RETENTION = "retention"  # the beginning of the reason in the tombstones of events that retention purged
 OFF = "retention is off, so nothing is purged; `enabled = true` under [retention] in the settings turns it on"
 PINNED, UNPINNED = "log.pinned", "log.unpinned"
-DEEP = 10  # an event further below its root is deep
+DEEP = 10  # an event with more ancestors belongs to the class "deep"
 
 Class: TypeAlias = Literal["default", "deep", "error"]
 
@@ -30,18 +30,19 @@ _ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
 class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What retention purged, or would purge in a dry run, and what it left."""
 
-    enabled: bool  # False: nothing is purged
+    enabled: bool  # whether retention is on; if not, nothing is purged
     classes: dict[str, int]  # the number of purged events, by class
     kept: dict[str, int] = {}  # the number of old events that stay, by the pattern that keeps their name
-    cited: int = 0  # the number of old events that stay because they are pinned or a kept event refers to them
-    archive: str | None = None  # the file that holds the purged events
-    unreached: tuple[str, ...] = ()
+    cited: int = 0  # the number of old events that stay because they are pinned, or because a kept event cites them
+    archive: str | None = None  # the path of the file with the purged events
+    unreached: tuple[str, ...] = ()  # one sentence for each file that may still have the purged content
 
 
 def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelta]:
-    """Return the class of an event (default, deep or error) and how long it is retained.
+    """Return a pair: the class of an event (default, deep or error), and how long events of this class are retained.
 
-    An event with many ancestors is deep. If several classes apply, the one with the longest period is returned.
+    An event with more than DEEP ancestors is deep. If several classes apply, the one with the longest period is
+    returned.
     """
     days: list[tuple[float, Class]] = [(settings.default_days, "default")]
     if event.depth > DEEP:
@@ -53,18 +54,18 @@ def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelt
 
 
 class DueEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """The ids of the events to purge, and the numbers of old events that stay, as in `RetentionResult`."""
+    """The events to purge now, and how many old events stay."""
 
-    classes: dict[Class, list[EventId]]
-    kept: dict[str, int]
-    cited: int
+    classes: dict[Class, list[EventId]]  # the ids of the events to purge, by class
+    kept: dict[str, int]  # the number of old events that stay, by the pattern that keeps their name
+    cited: int  # the number of old events that stay because they are pinned, or because a kept event cites them
 
 
 async def due(log: SearchedLog, settings: RetentionSettings, *, now: datetime) -> DueEvents:
-    """Return the events to purge now, by class, and the numbers of old events that stay.
+    """Return the events to purge now, by class, and how many old events stay.
 
-    An old event stays if its name matches a pattern in `keep`, if it is pinned, or if an event that is kept by name has
-    it as its parent or contains its id.
+    An old event stays in three cases: its name matches a pattern in the setting `keep`; it is pinned; or it is the
+    parent of an event with such a name, or is mentioned by its id in the data of one.
     """
     kept_counts = dict.fromkeys(settings.keep, 0)
     keep_patterns: dict[str, str | None] = {}  # by event name; None if no pattern keeps it

@@ -19,7 +19,7 @@ from mica.model.event import Clock
 from mica.store.priority import never_give_way
 from mica.store.protocol import BLOCK_EVENTS, StoreFiles, WorkQueue
 
-LEASE = timedelta(minutes=5)  # never renewed: a job ends long before, or its process is dead
+LEASE = timedelta(minutes=5)  # of a claimed job; never renewed: a job ends long before, or its process is dead
 POLL_S = 60.0  # how often an active process looks for due jobs
 
 
@@ -27,13 +27,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A recurring job: the function that it runs, and how often."""
 
     kind: str
-    every: timedelta
-    at: time | None = None  # the time of day of a daily job, in this zone or the machine's
-    zone: tzinfo | None = None
-    run: Callable[[], Awaitable[int]]  # returns how much was done
+    every: timedelta  # the time between two runs
+    at: time | None = None  # the time of day of a daily job
+    zone: tzinfo | None = None  # the time zone of `at`; None for the zone of this machine
+    run: Callable[[], Awaitable[int]]  # returns how much was done, for example the number of new crystals
 
     def after(self, now: datetime) -> datetime:
-        """Return when the job is due again if it runs at `now`."""
+        """Return when the job is due again after a run at the time `now`."""
         if self.at is None:
             return now + self.every
         local = now.astimezone(self.zone)
@@ -76,7 +76,7 @@ class Scheduler:
     async def tick(self, kinds: Collection[str] | None = None) -> list[JobRun]:
         """Run the jobs that are due; returns one result for each. Jobs that another process is running are skipped.
 
-        `kinds` restricts this to some kinds of jobs. A failed job is retried at its next scheduled time.
+        `kinds` are the kinds of jobs to run; None means all. A failed job is retried at its next scheduled time.
         """
         await self._plan()
         ran: list[JobRun] = []
@@ -104,7 +104,10 @@ class Scheduler:
         return ran
 
     def poll(self) -> None:
-        """Start to run due jobs in the background, unless that was tried within the last POLL_S seconds."""
+        """Start to run due jobs in the background, unless this was done within the last POLL_S seconds.
+
+        In the first POLL_S seconds of a process, no jobs are run.
+        """
         loop = asyncio.get_running_loop()
         if self._jobs and loop.time() - self._polled_s > POLL_S and (self._task is None or self._task.done()):
             self._polled_s = loop.time()
@@ -130,8 +133,8 @@ class Scheduler:
 
 HOT = timedelta(hours=24)  # younger events stay uncompressed: they are read most, and their parents may still arrive
 PAUSE_S = 0.05  # between two steps, so that a waiting writer gets its turn
-QUIET_S = 30.0  # without an append before ageing begins; a command is over by then
-EVERY_S = 3_600.0  # between two runs in one process: a day's events are not urgent
+QUIET_S = 30.0  # how long nothing must be stored before ageing begins; a command ends earlier
+EVERY_S = 3_600.0  # between two runs in one process: compressing a day's events is not urgent
 
 
 async def age(
@@ -142,9 +145,10 @@ async def age(
     at_least: int = 1,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Compress events older than `older_than`, in small steps with pauses; returns how many were compressed.
+    """Compress the events that are older than `older_than`, in small steps with pauses; returns how many.
 
-    If fewer than `at_least` of these events remain, they stay as they are unless they are large.
+    If fewer than `at_least` of these events remain, they are not compressed unless they are large. `on_progress` is
+    called with the number of events compressed so far.
     """
     before, total = now() - older_than, 0
     while count := await files.age(before, at_least=at_least):
@@ -167,7 +171,7 @@ class Ageing:
         self._task = asyncio.get_running_loop().create_task(self._keep_ageing(), name="mica-ageing")
 
     def disturb(self) -> None:
-        """Note that something was stored, so that the wait for a quiet period begins again."""
+        """Note that something was stored. The wait for a time without new events then begins again."""
         self._is_quiet = False
 
     async def close(self) -> None:
