@@ -23,10 +23,10 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     score: float
     at: datetime
     source: str  # the name of the source that returned it
-    kind: str = MARK  # shown to the reader: prompt, commit, files …
+    kind: str = MARK  # the kind of passage, which is shown to the reader: prompt, commit, files …
     handle: str = ""  # a short reference that a person can look up
     stands_for: frozenset[EventId] = frozenset()  # events that it makes redundant; if empty, the first of `sources`
-    origins: tuple[tuple[str, str], ...] = ()  # for statements from other systems: the source and the place in it
+    origins: tuple[tuple[str, str], ...] = ()  # for a statement of other systems: pairs (source, place in the source)
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,10 +37,10 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     passages: tuple[Passage, ...]
     tokens: int  # of the text, as estimated by `mica.tokens`
     budget_tokens: int
-    left_out: int = 0  # number of passages that did not fit
-    needed_tokens: int | None = None  # if no passage fits: the smallest budget that shows one
-    missing: dict[str, str] = {}  # sources that could not answer, and why
-    receipt: EventId | None = None  # the event that records this brief
+    left_out: int = 0  # number of passages that did not fit into the budget
+    needed_tokens: int | None = None  # if no passage fits: the smallest budget with which one would be shown
+    missing: dict[str, str] = {}  # sources that could not answer, each with the reason
+    receipt: EventId | None = None  # the id of the event that records this brief
     concepts: tuple[str, ...] = ()  # concepts with statements from other systems in this brief
     coherence: float | None = None  # how far those statements agree, from 0 to 1
     conflicts: tuple[str, ...] = ()  # descriptions of the statements that another statement overruled

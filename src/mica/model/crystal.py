@@ -1,12 +1,12 @@
 """Crystals (summaries of many marks, or of many crystals of the level below) and the five laws that they obey.
 
-A crystal is recorded as an event and never changed; a later one may supersede it. It is live until it is superseded or
-retracted. Its level is a session, a day, a week or an epoch (the time between two marks tagged `milestone`). A crystal
-may also summarize a causal tree, which is an event with all its descendants. It then has the level of a session, but no
-crystal of a day covers it. The laws, by name:
+A crystal is recorded as an event and never changed; a later crystal may supersede it. It is live until it is superseded
+or retracted. Its level is a session, a day, a week or an epoch (the time between two marks tagged `milestone`). A
+crystal may also summarize a causal tree, which is an event with all its descendants. It then has the level of a
+session, but no crystal of a day covers it. The laws, by name:
 
 immutability  crystallization never changes a mark or crystal
-provenance    the sources exist; every statement cites marks beneath them; sources that are not cited are listed
+provenance    all sources exist; each statement cites marks that the sources cover; sources not cited are listed
 levels        the sources of a session's crystal are marks; those of any other crystal are crystals of the level below
 time          the period of a crystal contains the times of its sources
 compression   a crystal has fewer tokens than its sources
@@ -39,7 +39,7 @@ _PERIODS: dict[Level, tuple[str, ...]] = {
 
 
 def check_period(level: Level, period: str) -> None:
-    """Raise InvalidInput if a crystal of this level cannot have this period."""
+    """Raise InvalidInput if a crystal of this level cannot have this period, such as `day:2026-11-03`."""
     if level not in LEVELS:
         raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
     begins = _PERIODS[level]
@@ -57,7 +57,7 @@ Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Statement(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A sentence of a crystal, and the marks it cites."""
+    """A sentence of a crystal, and the ids of the marks that it cites (`sources`)."""
 
     text: Text
     sources: tuple[EventId, ...]
@@ -94,7 +94,10 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def join_statements(texts: Iterable[str]) -> str:
-    """Join distinct statements into one text. All but the last get a full stop if they end without punctuation."""
+    """Join statements into one text; repeated statements are left out.
+
+    Each statement but the last one gets a full stop if it does not end with punctuation.
+    """
     distinct = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
     ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in distinct[:-1]]
     return " ".join([*ended, *distinct[-1:]])
@@ -117,7 +120,7 @@ class CrystalDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     topics: tuple[Topic, ...] = ()
     mood: Mood = Mood()
     confidence: Share = 0.5
-    marks: int = 0  # number of marks beneath it, at all levels
+    marks: int = 0  # number of marks that it covers, directly or through other crystals
     dropped: tuple[Dropped, ...] = ()
     open: tuple[EventId, ...] = ()  # problems, questions and tasks that no mark fulfills
     revision: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -164,7 +167,7 @@ def count_tokens(statements: Iterable[Statement]) -> int:
 
 
 def crystal_data(draft: CrystalDraft) -> dict[str, object]:
-    """Build the data of the event that records a crystal."""
+    """Return the data of the event that records a crystal."""
     data: dict[str, object] = msgspec.to_builtins(draft)
     return {"text": draft.text, **data}
 
@@ -189,10 +192,10 @@ _decode = msgspec.json.Decoder(CrystalData).decode
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A period that has no crystal yet, with the number of its marks or crystals, and the reason why it waits."""
+    """A period that has no crystal yet, with the reason why it waits."""
 
     period: str
-    count: int
+    count: int  # the number of marks or crystals that its crystal would summarize
     reason: str
 
 
@@ -206,14 +209,14 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     start_at: datetime
     end_at: datetime
     tokens: int
-    cites: frozenset[EventId]  # the mark itself, or the marks that a crystal's statements cite
-    is_live: bool = True  # neither retracted nor superseded
+    cites: frozenset[EventId]  # the id of the mark itself, or of the marks that the crystal's statements cite
+    is_live: bool = True  # whether it is neither retracted nor superseded
 
 
 def source_fact(event: Event, *, is_live: bool = True) -> Fact | None:
     """Return the properties of a mark or crystal as a source. Return None if the event cannot be a source.
 
-    Only marks and crystals can be sources, except marks that repeat text that mica itself gave to an agent.
+    Only marks and crystals can be sources. A mark that only repeats text that mica itself gave to an agent cannot.
     """
     if event.name == MARK and event.origin != "recalled":
         return Fact(
@@ -302,7 +305,10 @@ def no_source(identifier: str) -> LawBroken:
 
 
 def overlap(crystal: CrystalDraft) -> LawBroken:
-    """Make the error for a source that another live crystal already covers. Crystals of causal trees do not count."""
+    """Make the error for a crystal with a source that another live crystal already covers.
+
+    It is not raised for crystals of causal trees, which may cover the same marks as others.
+    """
     return LawBroken("overlap", f"another live crystal covers a source of {crystal.period}; supersede that crystal")
 
 
@@ -328,19 +334,20 @@ def retraction_target(event: Event) -> EventId:
 
 
 class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for crystals. All fields that are not None must match; the `limit` latest are returned, oldest first.
+    """A filter for crystals. All fields that are not None must match.
 
-    Raises InvalidInput for an unknown level, a negative limit, or a time without a time zone.
+    Of the crystals that match, the `limit` latest are returned, oldest first. Raises InvalidInput for an unknown level,
+    a negative limit, or a time without a time zone.
     """
 
     level: Level | None = None
     period: str | None = None
     since: datetime | None = None  # the crystal ends at this time or later
     until: datetime | None = None  # the crystal begins before this time
-    is_live: bool | None = True  # neither superseded nor retracted; None for all crystals
-    is_sealed: bool | None = None  # is a source of a live crystal of the next level
-    is_stale: bool | None = None  # has a source that was retracted or superseded
-    positions: frozenset[int] | None = None  # has one of these positions
+    is_live: bool | None = True  # the crystal is neither superseded nor retracted; None for all crystals
+    is_sealed: bool | None = None  # the crystal is a source of a live crystal of the next level
+    is_stale: bool | None = None  # the crystal has a source that was retracted or superseded
+    positions: frozenset[int] | None = None  # the crystal has one of these positions in the log
     limit: int | None = 100
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 An event is something that happened; its context is where it came from (session, agent, user …). An event id consists
 of the id of its writer (a process or an import that records events) and a number that this writer counts up. Values
-from outside are checked here, once.
+from outside of mica are checked in this module, once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ EPOCH_OPENED = "epoch.opened"  # points to a mark that is a milestone, so that m
 MILESTONE = "milestone"  # the tag of a mark that ends an epoch (a phase of the work) and begins the next
 PURGED = "event.purged"  # replaces an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a kind of event; a longer one is data in the wrong place
-KNOWN_MAX = 4_096  # number of labels and fields cached as valid
-KNOWN_BYTES_MAX = 512  # contexts up to this size are cached: two megabytes in all
+KNOWN_MAX = 4_096  # labels and fields that are cached as valid
+KNOWN_BYTES_MAX = 512  # only contexts up to this size are cached, at most two megabytes in total
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge; every tombstone contains it
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
@@ -64,12 +64,12 @@ def utc_now() -> datetime:
 
 
 def microseconds(at: datetime) -> int:
-    """The number of microseconds since 1970, as times are stored."""
+    """Return a time as the number of microseconds since 1970, as stores keep it."""
     return (at - EPOCH) // MICROSECOND
 
 
 def decay(age: timedelta, *, half_life_days: float) -> float:
-    """The decay factor for an age: 0.5 after one half-life, 0.25 after two; 1 for a negative age."""
+    """Return the decay factor for an age: 0.5 after one half-life, 0.25 after two; 1 for a negative age."""
     return float(0.5 ** (max(age, timedelta(0)) / timedelta(days=half_life_days)))
 
 
@@ -77,17 +77,17 @@ def decay(age: timedelta, *, half_life_days: float) -> float:
 
 
 def new_writer() -> WriterId:
-    """Make a new writer id: 48 bits of time, so that ids sort by age, and 80 random bits."""
+    """Return a new writer id. It begins with 48 bits of time, so that ids sort by age; the other 80 bits are random."""
     return WriterId(_base32(time.time_ns() // 1_000_000 << 80 | secrets.randbits(80)))
 
 
 def writer_named(name: str) -> WriterId:
-    """Derive a writer id from a name. It is the same on every machine, so a repeated import makes the same ids."""
+    """Return the writer id for a name. It is the same everywhere, so a repeated import makes the same event ids."""
     return WriterId(_base32(int.from_bytes(blake2b(name.encode(), digest_size=16).digest())))
 
 
 def sequence_named(name: str) -> int:
-    """Derive a sequence number from a name: 63 bits of its hash."""
+    """Return a sequence number for a name: 63 bits of the hash of the name."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) >> 1
 
 
@@ -105,7 +105,7 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
 
 
 def split_ids(identifiers: Iterable[str]) -> list[tuple[WriterId, int]]:
-    """Split many event ids. Raises InvalidEvent if one is not valid.
+    """Split each of many event ids into writer id and sequence number. Raises InvalidEvent if one is not valid.
 
     Unlike `split_id`, this function does not cache, so it is twice as fast for ids that are used only once.
     """
@@ -177,7 +177,10 @@ class Context(
         task: str | None = None,
         correlation: str | None = None,
     ) -> Context:
-        """A copy of this context with some fields replaced and labels added. Raises InvalidContext for a bad value."""
+        """Return a copy of this context with the fields that are not None replaced, and with `labels` added.
+
+        Raises InvalidContext for an invalid value, such as one that is not a string, is empty or is too long.
+        """
         if self is not EMPTY:
             session = self.session if session is None else session
             agent = self.agent if agent is None else agent
@@ -229,7 +232,10 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
-    """Build a context from labels and fields, and cache them as valid. Raises InvalidContext for a bad value."""
+    """Return the context with these labels and fields, and cache them as valid.
+
+    `fields` are session, agent, user, task and correlation. Raises InvalidContext for an invalid value.
+    """
     session, agent, user, task, correlation = fields
     unchecked = Context(
         session=session, agent=agent, user=user, task=task, correlation=correlation, labels=tuple(sorted(labels))
@@ -273,8 +279,8 @@ def _check_label(name: str, value: object) -> None:
 class Descent(msgspec.Struct, frozen=True, gc=False):
     """The depth and root of an event in its tree. Sibling events share one `Descent` object."""
 
-    depth: int = 0
-    root_writer: WriterId | None = None  # None: the event itself is the root
+    depth: int = 0  # number of ancestors
+    root_writer: WriterId | None = None  # None if the event itself is the root
     root_sequence: int = 0
 
 
@@ -314,7 +320,7 @@ def ref_of(identifier: EventId, root_id: EventId, depth: int) -> Ref:
 
 
 def descent_from(parent: Ref) -> Descent:
-    """The depth and root that the children of `parent` have."""
+    """Return the depth and root that the children of `parent` have."""
     above = parent.descent
     if above.root_writer is None:
         return Descent(above.depth + 1, parent.writer, parent.sequence)
@@ -419,7 +425,10 @@ def check_time(name: str, at: datetime) -> None:
 
 
 def origin_number(name: str, origin: Origin) -> int:
-    """The number under which an origin is stored. Raises InvalidEvent for an unknown origin."""
+    """Return the number under which an origin is stored. Raises InvalidEvent for an unknown origin.
+
+    `name` is the name of the event, for the message.
+    """
     try:
         return ORIGINS.index(origin)
     except ValueError:
@@ -428,7 +437,10 @@ def origin_number(name: str, origin: Origin) -> int:
 
 
 def encode_data(name: str, data: Mapping[str, object]) -> bytes:
-    """Encode the data of an event as JSON. Raises InvalidEvent if JSON cannot represent it without loss."""
+    """Return the data of an event as JSON. Raises InvalidEvent if JSON cannot represent the data without loss.
+
+    `name` is the name of the event, for the message.
+    """
     if type(data) is not dict and not isinstance(data, Mapping):
         raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; pass a mapping with string keys")
     check_keys(name, data)
@@ -482,7 +494,7 @@ _SCALARS = frozenset([str, int, float, bool, type(None)])
 
 
 def check_nesting(name: str, data: Mapping[str, object]) -> None:
-    """Raise InvalidEvent if data is nested more than NESTING_MAX levels deep."""
+    """Raise InvalidEvent if the data of the event `name` is nested more than NESTING_MAX levels deep."""
     level: list[object] = [data]
     for _ in range(NESTING_MAX):
         level = [
@@ -516,7 +528,7 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def check_several(field: str, value: object) -> None:
-    """Raise InvalidInput if a single string is passed instead of a list, since its letters would count as elements."""
+    """Raise InvalidInput if a single string is passed instead of a list: each of its letters would be an element."""
     if isinstance(value, str | bytes):
         raise InvalidInput(f"{field} is {value!r:.80}, a single string; pass a list: {field}=[{value!r:.80}]")
 
@@ -530,21 +542,25 @@ def check_unicode(field: str, text: str) -> None:
 
 
 def check_reason(reason: str) -> None:
-    """Raise InvalidInput when the reason for a retraction is empty."""
+    """Raise InvalidInput if the reason for a retraction is empty."""
     if not reason.strip():
         raise InvalidInput("the reason is empty; say why it no longer holds")
 
 
 def check_budget(what: str, budget_tokens: object) -> None:
-    """Raise InvalidInput unless a token budget is a whole number, 1 or more. `what` is its use, for the message."""
+    """Raise InvalidInput unless a token budget is a whole number, 1 or more.
+
+    `what` is the text that the budget is for, such as "loaded trail"; it is used in the message.
+    """
     if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
         raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; use a whole number, 1 or more")
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for events. All fields that are not None must match; the latest `limit` are returned, oldest first.
+    """A filter for events. All fields that are not None must match.
 
-    Raises InvalidInput for a field of the wrong type, or a time without a time zone.
+    Of the events that match, the `limit` latest are returned, oldest first. Raises InvalidInput for a field of the
+    wrong type, a negative limit, or a time without a time zone.
     """
 
     session: str | None = None
@@ -554,7 +570,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None  # exclusive
     text: str | None = None  # every word must occur in the event's text
-    errors: bool | None = None
+    errors: bool | None = None  # True for failures only, False for all other events
     limit: int | None = 100
 
     def __post_init__(self) -> None:
@@ -577,7 +593,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The result of an append: how many events are new, and how many were stored before with the same content."""
+    """The result of an append: how many events were new, and how many the store already had with the same content."""
 
     stored: int = 0
     repeated: int = 0
@@ -603,7 +619,10 @@ def is_tombstone(event: Event) -> bool:
 
 
 def make_tombstone(event: Event, tombstone: Tombstone) -> Event:
-    """Make the event that replaces a purged one. It has the same id, time and position, but no content or context."""
+    """Return the event that replaces a purged one: it has the same id, time and position, but no content or context.
+
+    `tombstone` has the id of the purge and its reason.
+    """
     body = msgspec.json.encode(_without_content(event, tombstone))
     return msgspec.structs.replace(event, name=PURGED, body=body, context=EMPTY, error=False)
 

@@ -47,7 +47,7 @@ class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
     crystal: Crystal
     score: float
     parts: dict[str, float]
-    in_place_of: tuple[EventId, ...] = ()  # the matching marks and crystals beneath it that it replaces, best first
+    in_place_of: tuple[EventId, ...] = ()  # hits for marks and crystals that it covers and replaces, best first
 
     @property
     def id(self) -> EventId:

@@ -27,7 +27,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...] = ()
     why: str | None = None
     principles: tuple[str, ...] = ()
-    relation: Relation | None = None  # to its parent
+    relation: Relation | None = None  # how the mark is related to its parent; None without a parent
     origin: Origin = "agent"
     session: str | None = None
     agent: str | None = None
@@ -55,7 +55,7 @@ def mark_of(event: Event) -> Mark:
 
 
 def decode_mark(event: Event) -> _MarkData:
-    """Decode only the data of a mark's event. Raises InvalidEvent if the event is not a mark."""
+    """Decode only the data of a mark's event, without its context. Raises InvalidEvent if the event is not a mark."""
     try:
         return _mark_decoder.decode(event.body)
     except msgspec.DecodeError as error:
@@ -96,8 +96,9 @@ _mark_decoder = msgspec.json.Decoder(_MarkData)
 def searchable_text(event: Event) -> str | None:
     """Return the text of an event for the full-text index, or None if the event is not indexed.
 
-    It consists of `text` and the other texts of a mark or crystal, cut to SEARCHABLE_CHARACTERS_MAX. An event without
-    `text` is not indexed, and neither is an event that only repeats text that mica itself gave to an agent.
+    The result is the `text` in the event's data, with the other texts of a mark or crystal, cut to
+    SEARCHABLE_CHARACTERS_MAX. An event without `text` is not indexed, and neither is an event that only repeats text
+    that mica itself gave to an agent.
     """
     if event.origin == "recalled" or b'"text":' not in event.body:
         return None
@@ -147,23 +148,23 @@ class Posting(msgspec.Struct, frozen=True, gc=False):
 class Postings(msgspec.Struct, frozen=True, kw_only=True):
     """The marks that contain a query's terms, and the statistics of all marks in the space."""
 
-    by_term: dict[str, tuple[Posting, ...]]  # for every requested term, in order of position
-    marks: int
-    mean_length: float
+    by_term: dict[str, tuple[Posting, ...]]  # the marks with each requested term, in order of position
+    marks: int  # number of all marks
+    mean_length: float  # of all marks, in words
     length_spread: float  # variance of the natural logarithm of the lengths
     containing: dict[str, int] = {}  # number of marks with a term, for terms whose list in `by_term` is incomplete
 
     def count_marks(self, term: str) -> int:
-        """The number of marks that contain a term."""
+        """Return the number of marks that contain a term."""
         return self.containing.get(term, len(self.by_term.get(term, ())))
 
     def with_postings(self, by_term: dict[str, tuple[Posting, ...]]) -> Postings:
-        """A copy with the same statistics and other postings."""
+        """Return a copy with the same statistics and with the postings in `by_term`."""
         return msgspec.structs.replace(self, by_term=by_term)
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    """Embedding vectors of marks as bytes, and how many vectors of the same model the store has."""
+    """Some embedding vectors of marks as bytes, and how many vectors of the same model the store has in total."""
 
     count: int  # of all vectors of this model in the store
     rows: tuple[tuple[int, bytes], ...]  # (position of the mark, encoded vector), in order of position
@@ -175,16 +176,16 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mark: Mark
     position: int
     length: int  # words in the mark
-    ordinal: int  # its number within its session, from 0; neighbours differ by one
+    ordinal: int  # the index of the mark among the marks of its session, from 0
     session_length: int  # words in all marks of its session
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A cached reply of a source to a query about a concept."""
+    """A cached reply of a source to a question about a concept, as a store has it."""
 
     concept: str
     source: str
-    at: datetime  # the time of the query
-    position: int  # the end of the log at that time
-    declared: str  # the declaration (configuration) of the source at that time
+    at: datetime  # when the source was asked
+    position: int  # the last position in the log that the process had read at that time
+    declared: str  # a hash of the declaration (configuration) of the source at that time
     body: bytes  # the fragments of the reply as JSON

@@ -1,8 +1,9 @@
-"""Teachings: crystals that a person or a rule promoted. Briefs show them, if the budget allows, until they end.
+"""Teachings: crystals that a person or a rule promoted. Briefs show a teaching, if the budget allows, until it ends.
 
-A teaching is recorded as an event with the statements of its crystal and the marks they cite. It ends when it is
-withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is superseded, the teaching stays
-valid, because its marks are still valid. Its field `superseded_by` is then the id of the crystal's successor.
+A teaching is recorded as an event, with the statements of its crystal and the ids of the marks that they cite. It ends
+when it is withdrawn, or when its crystal or a mark that it cites is retracted. If its crystal is superseded, the
+teaching does not end, because the marks are still valid. Its field `superseded_by` is then the id of the crystal's
+successor.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ PROMOTED = "teaching.promoted"
 WITHDRAWN = "teaching.withdrawn"
 SOURCE = "witness:crystal:"  # prefix of the crystal's id
 
-CONFIDENCE_MIN = 0.85
-MARKS_MIN = 5
-SHARE_MIN = 0.85  # of the highest score of a crystal's level
-AUTO_MAX = 3  # in one run: a person should be able to read what a rule promoted
+CONFIDENCE_MIN = 0.85  # of a crystal that a rule may promote
+MARKS_MIN = 5  # that such a crystal covers
+SHARE_MIN = 0.85  # the score of such a crystal, as a share of the highest possible score of its level
+AUTO_MAX = 3  # crystals promoted by rule in one run: a person should be able to read what a rule promoted
 MARKS_ENOUGH = 20  # marks beyond this number do not raise the score
 LEVEL_BONUS = {"session": 0.0, "day": 0.0, "week": 0.1, "epoch": 0.2}
 
 
 class Teaching(msgspec.Struct, frozen=True, kw_only=True):
-    """A promoted crystal: its statements with the marks they cite."""
+    """A promoted crystal: its statements, each with the ids of the marks that it cites."""
 
     id: EventId
     content: tuple[Statement, ...]
@@ -46,7 +47,7 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     position: int | None = None
     superseded_by: EventId | None = None  # the successor of its crystal
-    ended: str | None = None  # the reason, if it no longer holds
+    ended: str | None = None  # the reason why the teaching has ended; None if it has not
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -58,7 +59,7 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cites(self) -> frozenset[EventId]:
-        """The ids of the teaching's crystal and of every mark it cites."""
+        """The ids of the teaching's crystal and of every mark that its statements cite."""
         return frozenset([self.crystal, *(mark for statement in self.statements for mark in statement.sources)])
 
 
@@ -85,7 +86,7 @@ class Withdrawal(msgspec.Struct, frozen=True):
 
 
 def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object]:
-    """Build the data of the event that promotes a crystal to a teaching."""
+    """Return the data of the event that promotes a crystal to a teaching. `by` is the person or rule that does it."""
     promotion = _Promotion(
         content=crystal.insight + crystal.significance,
         principles=crystal.principles,
@@ -158,7 +159,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score(crystal: Crystal) -> float:
-    """Rate how suitable a crystal is as a teaching, by confidence, number of marks, level, principles and topics."""
+    """Return how suitable a crystal is as a teaching. The higher the score, the better.
+
+    It depends on the crystal's confidence, its number of marks, its level, and its numbers of principles and topics.
+    """
     return round(
         0.3 * crystal.confidence
         + 0.2 * min(crystal.marks / MARKS_ENOUGH, 1)
@@ -171,15 +175,15 @@ def score(crystal: Crystal) -> float:
 
 
 def score_max(level: Level) -> float:
-    """The highest score that a crystal of this level can have."""
+    """Return the highest score that a crystal of this level can have."""
     return round(0.3 + 0.2 + 0.1 * LEVELS.index(level) + LEVEL_BONUS[level] + 0.1 + 0.05, 6)
 
 
 def select_candidates(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
-    """Return the crystals that are good enough to be promoted, best first, without those in `besides`.
+    """Return the crystals that are good enough to be promoted by rule, best first.
 
-    `besides` has (level, period) pairs. A crystal needs MARKS_MIN marks. All marks beneath it are counted, because
-    the crystal of a week has at most seven direct sources.
+    `besides` has a pair (level, period) for each crystal that is left out. A crystal needs at least MARKS_MIN marks;
+    all marks that it covers are counted, because the crystal of a week has at most seven direct sources.
     """
     known = set(besides)
     scored = [

@@ -20,7 +20,7 @@ _clear: list[Callable[[], None]] = [forget_terms, forget_keys, re.purge]  # `re`
 
 
 def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator that caches up to `size_max` results of a pure function until `forget_texts` is called."""
+    """Return a decorator that caches at most `size_max` results of a pure function until `forget_texts` is called."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         cached = lru_cache(maxsize=size_max)(function)
@@ -31,7 +31,10 @@ def remember_texts(size_max: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def clear_on_forget(clear: Callable[[], None]) -> None:
-    """Register `clear`, which empties a cache made without `remember_texts`, to be called by `forget_texts`."""
+    """Register a function that empties a cache, so that `forget_texts` calls it.
+
+    Caches made by `remember_texts` are registered already.
+    """
     _clear.append(clear)
 
 

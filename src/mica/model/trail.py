@@ -2,8 +2,10 @@
 
 A trail is computed from the log: from walks (the files that an agent opened for one prompt, in order), and from events
 about trails. It refers to files, and never has their contents. `with_state` fills in what depends on the current time.
-A new trail is observed. It becomes hot when it proves useful often enough to be suggested, and crystallized when a rule
-or a person gives it a lasting name. An unused trail is cooling first and later archived.
+
+A trail has a state. A new trail is "observed". It becomes "hot" when it proves useful often enough to be suggested, and
+"crystallized" when a rule or a person gives it a permanent name. A trail that is not used becomes "cooling" and later
+"archived".
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ CRYSTALLIZED = "trail.crystallized"  # by a rule or a person: {"key", "slug", "v
 SUSPENDED = "trail.suspended"  # by a person: {"key", "reason"}
 RESUMED = "trail.resumed"  # by a person: {"key"}
 RENAMED = "trail.renamed"  # by a person: {"key", "slug"}
-OFFERED = "trail.offered"  # it was suggested: {"key", "match", "score"}
-USED = "trail.used"  # it was loaded or followed: {"key", "outcome", "tokens"}
-MEASURED = "trail.measured"  # what it saved or wasted: {"key", "method", "sample", "baseline_tokens", "tokens"}
-LEARNING = "trail.learning"  # switched by a person: {"on"}
+OFFERED = "trail.offered"  # a trail was suggested: {"key", "match", "score"}
+USED = "trail.used"  # a trail was loaded or followed: {"key", "outcome", "tokens"}
+MEASURED = "trail.measured"  # what a trail saved or wasted: {"key", "method", "sample", "baseline_tokens", "tokens"}
+LEARNING = "trail.learning"  # a person switched learning on or off: {"on"}
 PUBLISHED = (
     "trail.published"  # where files were written, so that a purge finds them: {"root", "host", "commands", "skills", …}
 )
@@ -64,12 +66,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     sample: int  # number of tasks compared
-    baseline_tokens: int
-    tokens: int
+    baseline_tokens: int  # mean tokens of a task without the trail
+    tokens: int  # mean tokens of a task with the trail, including the cost of showing the trail
 
     @property
     def saving(self) -> int:
-        """Average tokens saved per task; negative if the trail costs more than it saves."""
+        """The mean number of tokens saved per task; negative if the trail costs more than it saves."""
         return self.baseline_tokens - self.tokens
 
 
@@ -95,8 +97,8 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     by: By | None = None  # who crystallized it
     version: int = 0  # grows when its steps change; 0 until it is crystallized
     drifted: bool = False  # True if later walks used other lines; the next daily work makes a new version
-    suspended: str | None = None  # the reason, if it is not suggested
-    merged: tuple[str, ...] = ()  # keys of trails that were merged into it
+    suspended: str | None = None  # the reason if the trail is suspended, that is, not to be suggested
+    merged: tuple[str, ...] = ()  # keys of trails that were merged into this one
     measured: Measurement | None = None
     state: State = "observed"  # filled in by `with_state`
     score: float = 0.0
@@ -150,12 +152,12 @@ class LearnedUpTo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for trails; all fields that are not None must match. Raises InvalidInput for a negative limit."""
+    """A filter for trails: shape and slug must match if they are not None. Raises InvalidInput for a negative limit."""
 
     shape: str | None = None
     slug: str | None = None
     order: Literal["runs", "last_at"] = "runs"  # sort key, highest or latest first
-    limit: int | None = 100
+    limit: int | None = 100  # of the trails in this order; None for all
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 0:
@@ -166,12 +168,12 @@ class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(paths: Iterable[str]) -> str:
-    """Compute the key of a trail: a hash of its distinct paths in order."""
+    """Return the key of the trail with these paths: a hash of the distinct paths in order."""
     return _hash(dict.fromkeys(paths))
 
 
 def exact_key(steps: Iterable[Step]) -> str:
-    """Hash the paths, line ranges and content hashes of steps. A change of one of them changes the result."""
+    """Return one hash of the paths, line ranges and content hashes of all steps. A change of any of them changes it."""
     return _hash(
         f"{each.pattern or each.path}\t{each.start_line}\t{each.end_line}\t{each.content_hash}" for each in steps
     )
@@ -202,7 +204,7 @@ def matches_step(step: str, path: str) -> bool:
 
 
 def covered_share(trail: Sequence[str], paths: Iterable[str]) -> float:
-    """The share of a trail's paths and patterns that match at least one of these files."""
+    """Return the share of a trail's paths and patterns that match at least one of the files in `paths`."""
     files = set(paths)
     covered = sum(step in files or ("*" in step and any(matches_step(step, path) for path in files)) for step in trail)
     return covered / len(trail) if trail else 0.0
@@ -227,7 +229,10 @@ def success_bound(successes: int, failures: int, gates: TrailSettings) -> float:
 
 
 def trust(trail: Trail, gates: TrailSettings, *, agent: str | None = None) -> float:
-    """Return `success_bound` of a trail. If outcomes of `agent` are known, only this agent's runs count."""
+    """Return the cautious success rate (see `success_bound`) of a trail.
+
+    If outcomes of runs by `agent` are known, only the runs by this agent count; otherwise the runs by all agents do.
+    """
     own = trail.agents.get(agent) if agent is not None else None
     figures = own if own is not None and own.successes + own.failures else trail
     return success_bound(figures.successes, figures.failures, gates)
@@ -247,19 +252,20 @@ def passes(trail: Trail, gates: TrailSettings) -> bool:
 
 
 def freshness(last_at: datetime, *, now: datetime, gates: TrailSettings) -> float:
-    """The decay factor for the time since the last use: halved with each half-life."""
+    """Return the decay factor for the time since the last use (`last_at`). It is halved with each half-life."""
     return decay(now - last_at, half_life_days=gates.half_life_days)
 
 
 def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:
-    """The score of a trail: its runs times its tokens in thousands, halved with each half-life without use."""
+    """Return the score of a trail: its runs times its tokens in thousands, halved with each half-life without use."""
     return trail.runs * (trail.tokens or 0) / 1_000 * freshness(trail.last_at, now=now, gates=gates)
 
 
 def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
-    """Return the trail with its state and score at the time `now`. An unused trail becomes cooling, then archived.
+    """Return a copy of the trail with its state and score at the time `now`.
 
-    A crystallized trail with too few successes gets a reason in `suspended`, and is cooling, too.
+    A trail that is not used becomes "cooling", then "archived". A crystallized trail is also "cooling" if it is
+    suspended. It gets a reason in `suspended` if too few of its tasks succeeded.
     """
     state: State = "observed"
     suspended = trail.suspended
@@ -279,12 +285,15 @@ def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
 
 
 def rank_trails(trails: Iterable[Trail]) -> list[Trail]:
-    """Sort trails by score, highest first; ties by number of runs, then by last use."""
+    """Return the trails by score, highest first. Those with equal scores are sorted by runs, then by last use."""
     return sorted(trails, key=lambda each: (-each.score, -each.runs, -each.last_at.timestamp(), each.key))
 
 
 def resolve(reference: str, trails: Iterable[Trail]) -> Trail | None:
-    """Return the trail with this name, slug or key, or None. Keys of trails that were merged into it match, too."""
+    """Return the trail with this name, slug or key; None if there is none.
+
+    The key of a trail that was merged into another one stands for that other trail.
+    """
     slug = reference.removeprefix("/").removeprefix(PREFIX)
     candidates = list(trails)
     by: Mapping[str, Trail] = {key: each for each in candidates for key in (*each.merged, each.key)}

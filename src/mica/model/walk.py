@@ -52,12 +52,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     operation: Operation
     start_line: int | None = None  # None for the whole file, or if unknown
     end_line: int | None = None
-    total_lines: int | None = None
-    tokens: int | None = None
-    content_hash: str | None = None  # of the text that was shown
-    pattern: str | None = None  # in a trail: any matching file fits; `path` is the one used last
+    total_lines: int | None = None  # number of lines of the file
+    tokens: int | None = None  # of the text that was read or searched
+    content_hash: str | None = None  # of the lines that were shown
+    pattern: str | None = None  # in a trail: any file that matches it fits, and `path` is the one used last
     failed: bool = False
-    call: str | None = None  # the id of its tool call; one call may access several files
+    call: str | None = None  # the id of the tool call; one call may access several files
     at: datetime
     event: EventId
 
@@ -84,17 +84,17 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     id: EventId  # of the prompt
     prompt: str  # empty for a turn without a typed prompt
     at: datetime
-    ended_at: datetime  # of the last event that belongs to it
+    ended_at: datetime  # the time of the last event that belongs to the walk
     session: str | None = None
     agent: str | None = None
     steps: tuple[Step, ...] = ()
     printed: dict[str, int] = {}  # tokens in the output of each shell command, by the id of its tool call
     answers: tuple[ModelReply, ...] = ()
     offer: Offer | None = None
-    outcome: Outcome = "unknown"  # until it is reported
+    outcome: Outcome = "unknown"  # as it was reported
     committed: bool = False  # True if a commit followed
-    subjects: tuple[str, ...] = ()  # of its commits
-    task: str | None = None  # of the context, such as adw_build
+    subjects: tuple[str, ...] = ()  # the first lines of the commits' messages
+    task: str | None = None  # the task in the context, such as adw_build
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -110,13 +110,13 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workflow_task(name: str) -> str:
-    """The task name of a build workflow: `adw_` and the kind of workflow in letters, digits and `_`."""
+    """Return the task name of a build workflow: `adw_` and `name` with small letters, digits and `_` only."""
     kind = _NO_LETTERS.sub("_", name.lower().removeprefix(WORKFLOW)).strip("_")
     return WORKFLOW + (kind[:WORKFLOW_CHARACTERS_MAX].strip("_") or "work")
 
 
 def step_of(event: Event) -> Step | None:
-    """The file access that an event records; None for other events and for events without a path."""
+    """Return the file access that an event records; None for other events and for events without a path."""
     operation = STEPS.get(event.name)
     if operation is None:
         return None
@@ -140,7 +140,10 @@ def step_of(event: Event) -> Step | None:
 
 
 def step_fields(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
-    """Convert a step to the event name, data and failure flag that record it. Raises InvalidInput if it is invalid."""
+    """Return what an event needs to record a step, as a tuple: the event's name, its data, and whether it failed.
+
+    Raises InvalidInput if the step is invalid.
+    """
     if isinstance(step, Step):
         step = {name: getattr(step, name) for name in _STEP_FIELDS}
     if not isinstance(step, Mapping):
@@ -190,10 +193,10 @@ def _offer(event: Event) -> Offer:
 
 
 def walks_of(events: Iterable[Event]) -> list[Walk]:
-    """Group events into walks, oldest first. The events must be in order of time.
+    """Return the walks that these events show, oldest first. The events must be in order of time.
 
-    Events that do not descend from a prompt are ignored. Walks of retracted prompts are left out, so the input must
-    include RETRACTED events.
+    Events that do not descend from a prompt are ignored. The walks of retracted prompts are left out; for this, the
+    input must include the events named RETRACTED.
     """
     retracted: set[EventId] = set()
     prompts: dict[EventId, tuple[Event, str]] = {}
@@ -213,9 +216,9 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 
 def latest_directory(events: Iterable[Event]) -> Path | None:
-    """Return the working directory of the latest session, which may no longer exist, as an absolute path.
+    """Return the absolute path of the working directory of the latest session; None if it is not known.
 
-    Return None if the directory is not known.
+    The directory may no longer exist.
     """
     latest = None
     for event in events:
@@ -265,7 +268,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
 
 
 def _prompt(event: Event) -> str | None:
-    """Return the prompt of an event that begins a turn, "" if it has none; return None for other events."""
+    """Return the prompt of an event that begins a walk; "" if the event has no prompt; None for other events."""
     data = event.data
     if event.name == MARK:
         return str(data.get("text", "")) if "prompt" in _tags(event) else None
