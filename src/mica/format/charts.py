@@ -29,12 +29,13 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranges of values on both axes of a chart. `place` converts two values to coordinates in the picture."""
+    """The ranges of values on both axes of a chart."""
 
     x: tuple[float, float]
     y: tuple[float, float]
 
     def place(self, x: float, y: float) -> tuple[float, float]:
+        """Return the coordinates in the picture of the point with these values."""
         return (
             LEFT + (x - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - LEFT - RIGHT),
             HEIGHT - BOTTOM - (y - self.y[0]) / (self.y[1] - self.y[0]) * (HEIGHT - TOP - BOTTOM),
@@ -42,7 +43,10 @@ class ChartFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(title: str, series: Sequence[Series], *, across: str, up: str) -> str:
-    """Return an SVG chart of lines or points. If no series has a point, the chart shows a note instead."""
+    """Return an SVG chart of lines or points. If no series has a point, the chart shows a note instead.
+
+    `across` and `up` are the labels of the horizontal and the vertical axis.
+    """
     points = [point for each in series for point in each.points]
     if not points:
         return _svg(title, [_text(WIDTH / 2, HEIGHT / 2, "nothing to show yet", "middle")])
@@ -65,7 +69,7 @@ def lines(title: str, series: Sequence[Series], *, across: str, up: str) -> str:
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], *, unit: str) -> str:
-    """Return an SVG chart of horizontal bars, each with its name and value."""
+    """Return an SVG chart of horizontal bars, each with its name and its value in `unit`."""
     if not values:
         return _svg(title, [_text(WIDTH / 2, HEIGHT / 2, "nothing to show yet", "middle")])
     most = max(value for _, value in values) or 1.0
@@ -93,14 +97,14 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     parts: Sequence[int]
-    line: int
+    line: int  # the value of the line at this column
 
 
 class Dot(msgspec.Struct, frozen=True, kw_only=True):
     """One point of a timeline."""
 
-    after_s: float
-    row: int
+    after_s: float  # seconds since the start of the timeline
+    row: int  # the index of its row
     title: str  # shown as a tooltip
     kind: str  # class names
     radius: float = 4.5
@@ -112,8 +116,8 @@ class Tile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: float
     title: str = ""  # shown as a tooltip
-    shade: float | None = None  # 0 to 1; None is neutral
-    href: str = ""  # of the header of a group
+    shade: float | None = None  # the strength of its colour, 0 to 1; None for a neutral colour
+    href: str = ""  # the address that the header of a group links to
     children: tuple[Tile, ...] = ()
 
 
@@ -129,7 +133,8 @@ class Box(msgspec.Struct, frozen=True):
 def columns(title: str, values: Sequence[Column], *, parts: Sequence[tuple[str, str]], line: tuple[str, str]) -> str:
     """Return an SVG chart of stacked columns (scale on the right) and one line (scale on the left).
 
-    `parts` and `line` hold the name and the CSS class of each series, for the legend.
+    `parts` has a pair for each part of a column, and `line` is the pair for the line: the name in the legend, and the
+    CSS class.
     """
     left, right, top, bottom = 44.0, PART_WIDTH - 44.0, 30.0, PART_HEIGHT - 54.0
     step = (right - left) / max(1, len(values))
@@ -173,9 +178,9 @@ def _column(
 
 
 def timeline(title: str, dots: Sequence[Dot], *, rows: Sequence[str], width: int = 520) -> str:
-    """Return an SVG timeline: each dot is in its row, the further to the right the later it is.
+    """Return an SVG timeline. Each dot is in its row; the later it is, the further it is to the right.
 
-    `rows` holds the labels of the rows, top first.
+    `rows` has the labels of the rows, from top to bottom.
     """
     left, right, top = 64.0, width - 24.0, 20.0
     height = 54 + 46 * len(rows)
@@ -212,7 +217,7 @@ def _tiles(tiles: Sequence[Tile], box: Box) -> list[str]:
 
 
 def _group(tile: Tile, box: Box) -> str:
-    """Draw a group of tiles under its name. If the box is too flat for a name, draw only the tiles."""
+    """Return the SVG of a group: its name, and its tiles below. If the box is too flat, the name is left out."""
     size = f'width="{box.width:.1f}" height="{box.height:.1f}"'
     shapes = [f'<rect class="group" x="{box.x:.1f}" y="{box.y:.1f}" {size} rx="3"/>']
     header = TILE_HEADER if box.height > 2 * TILE_HEADER else 0
@@ -236,7 +241,10 @@ def _leaf(tile: Tile, box: Box) -> str:
 
 
 def squarify(values: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box into one rectangle per value, in order and nearly square, with areas proportional to the values."""
+    """Divide a box into rectangles, one for each value, in order and nearly square.
+
+    The areas of the rectangles are proportional to the values.
+    """
     total = sum(values)
     if not values or total <= 0 or min(box.width, box.height) <= 0:
         return [Box(box.x, box.y, 0.0, 0.0) for _ in values]
@@ -253,9 +261,9 @@ def squarify(values: Sequence[float], box: Box) -> list[Box]:
 
 
 def _worst(row: Sequence[float], short: float) -> float:
-    """Lay out rectangles of these areas in one row of length `short`, and return their largest ratio of sides.
+    """Return the largest ratio of sides of rectangles that are laid out in one row. It is 1.0 if all are squares.
 
-    It is 1.0 if all of them are squares.
+    `row` has the areas of the rectangles, and `short` is the length of the row.
     """
     total = sum(row)
     if total <= 0 or min(row) <= 0 or short <= 0:
@@ -264,7 +272,7 @@ def _worst(row: Sequence[float], short: float) -> float:
 
 
 def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
-    """Append one rectangle per area in `row` to `placed`, along the short side of the box.
+    """Append one rectangle for each area in `row` to `placed`. The row is along the short side of the box.
 
     Returns the part of the box that is still free.
     """
@@ -287,7 +295,7 @@ def _place_row(row: Sequence[float], box: Box, placed: list[Box]) -> Box:
 
 
 def _fit(text: str, width: float) -> str:
-    """Return the text, cut to fit a width in the picture, or "" if not even three letters fit."""
+    """Return the text, cut so that its width in the picture is at most `width`; "" if not even three letters fit."""
     room = int(width / LETTER)
     return _short(text, room) if room >= min(3, len(text)) else ""
 

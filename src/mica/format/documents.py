@@ -39,7 +39,7 @@ QUIET = b": quiet\n\n"  # keeps a connection alive
 
 
 def server_sent(data: bytes, *, id: str | int | None = None, event: str | None = None) -> bytes:
-    """Encode one server-sent event. The data must be a single line."""
+    """Encode one server-sent event: a message of the protocol `text/event-stream`. The data must be a single line."""
     named = b"" if event is None else b"event: %b\n" % event.encode()
     numbered = b"" if id is None else b"id: %b\n" % str(id).encode()
     return b"%b%bdata: %b\n\n" % (named, numbered, data)
@@ -60,7 +60,7 @@ def select_fields(*, bundle: str | None = None, fields: Iterable[str] = ()) -> F
 
 
 def event_document(event: Event, fields: Fields = FULL) -> Document:
-    """Return the selected fields of an event as a document. Fields that the event lacks are left out.
+    """Return the selected fields of an event as a document. Fields that the event does not have are left out.
 
     From a document with all fields, `mica events import-log` restores an equal event.
     """
@@ -89,13 +89,13 @@ def event_line(event: Event, fields: Fields = FULL) -> bytes:
 
 
 def crystal_document(crystal: Crystal) -> Document:
-    """Return a crystal as a document. Its `text` repeats the statements of the insight as one text."""
+    """Return a crystal as a document. The field `text` repeats the statements of the insight as one text."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
 
 def trail_document(trail: Trail) -> Document:
-    """Return a trail as a document, with properties that are computed: its name, tokens, success and saving."""
+    """Return a trail as a document, which also has computed fields: name, entry, tokens, success and saving."""
     document: Document = msgspec.to_builtins(trail)
     return document | {
         "name": trail.name,
@@ -131,9 +131,9 @@ def _check(field: str) -> None:
 
 
 def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
-    """Copy one value, at a path such as `data.path`, from `value` into a document. A key may itself contain dots.
+    """Copy the value at the path `field`, such as `data.path`, from `value` into a document, at the same path.
 
-    Nothing is copied if there is no value at the path.
+    A key in the path may itself contain dots. Nothing is copied if there is no value at the path.
     """
     if field in value:
         into[field] = value[field]

@@ -1,6 +1,6 @@
 """The fence: a pair of tags around text that mica shows to an agent, which mark the text as data, not instructions.
 
-The functions make text safe between these tags, and compute the most tokens that it can cost.
+The functions make text safe between these tags, and compute the most tokens that a text can cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ _FOLDERS = re.compile(
 
 
 def neutralize(text: str) -> str:
-    """Return the text without fence tags, control characters and invisible characters. Tabs and newlines stay."""
+    """Return the text changed so that it cannot end the fence.
+
+    The `<` of a fence tag becomes `‹`, control characters become blanks, and invisible characters are removed. Tabs and
+    newlines stay.
+    """
     if text.isascii():
         return _FENCE.sub("‹", _CONTROL.sub(" ", text))
     return _FENCE.sub("‹", _CONTROL.sub(" ", _INVISIBLE.sub("", text)))
@@ -39,9 +43,9 @@ def neutralize_entry(text: str) -> str:
 
 
 def strip_remedy(reason: str) -> str:
-    """Shorten the reason why a source failed, to show it to an agent: remove folder names, and advice after "; ".
+    """Return the reason why a source failed, without names of folders and without the advice that follows "; ".
 
-    Both are meant only for the person who runs mica.
+    Folders and advice are meant only for the person who runs mica, and the result is shown to an agent.
     """
     return _FOLDERS.sub("", reason.partition("; ")[0])
 
@@ -54,12 +58,15 @@ def truncate_reason(reason: str) -> str:
 def bound_tokens(text: str, *, estimated: int | None = None) -> int:
     """Return the most tokens that any real tokenizer may count in a text.
 
-    Pass `estimated` to reuse an estimate of its tokens.
+    `estimated` is `estimate(text)`, for a caller that has computed it already.
     """
     beyond = 0 if text.isascii() else sum(character > "\uffff" for character in text)  # emoji cost up to three tokens
     return math.ceil((estimate(text) if estimated is None else estimated) / SAFE_SHARE) + beyond
 
 
 def fence(entries: Iterable[str]) -> str:
-    """Return a text of the opening tag, the entries and the closing tag. Each entry is neutralized, on a new line."""
+    """Return the opening tag, the entries and the closing tag as one text, each on a new line.
+
+    The entries are neutralized.
+    """
     return "\n".join([OPENING, *map(neutralize_entry, entries), CLOSING])

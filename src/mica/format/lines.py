@@ -25,7 +25,7 @@ def alternatives(words: Iterable[str]) -> str:
 
 
 def strip_control(text: str) -> str:
-    """Return the text with control characters replaced by blanks; its length stays the same."""
+    """Return the text with each control character replaced by a blank. Tabs and newlines stay."""
     return CONTROL.sub(" ", text)
 
 
@@ -39,7 +39,7 @@ ZONE: ContextVar[tzinfo | None] = ContextVar("mica_zone", default=None)  # of th
 
 
 def to_user_zone(at: datetime) -> datetime:
-    """Convert a time to the user's time zone. A time that would overflow is returned unchanged."""
+    """Return a time in the user's time zone. A time at the limit of what can be represented is returned unchanged."""
     try:
         return at.astimezone(ZONE.get())
     except OverflowError:
@@ -47,12 +47,12 @@ def to_user_zone(at: datetime) -> datetime:
 
 
 def format_time(at: datetime) -> str:
-    """Format a date and time in the user's time zone."""
+    """Return a date and time in the user's time zone as text, such as "2026-11-03 09:30"."""
     return to_user_zone(at).strftime("%Y-%m-%d %H:%M")
 
 
 def format_bytes(number_of_bytes: int) -> str:
-    """Format a number of bytes with a unit, such as "1.5 MB"."""
+    """Return a number of bytes as text with a unit, such as "1.5 MB"."""
     amount = float(number_of_bytes)
     for unit in ("B", "kB", "MB"):
         if amount < 1000:

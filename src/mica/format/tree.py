@@ -19,7 +19,10 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forest(crystals: Sequence[Crystal]) -> list[Branch]:
-    """Arrange crystals as trees, highest level and latest first. A crystal that no other one summarizes is a root."""
+    """Return crystals as a list of trees, the highest level first, and within a level the latest first.
+
+    A crystal that no other crystal in `crystals` summarizes is the root of a tree.
+    """
     known = {crystal.id: crystal for crystal in crystals}
     covered = {source for crystal in crystals if not crystal.is_tree for source in crystal.sources if source in known}
     return [_branch(crystal, known) for crystal in _latest_first(crystals) if crystal.id not in covered]
@@ -35,9 +38,9 @@ def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
 
 
 def in_tree_order(top: EventId | None, below: Iterable[Event]) -> list[Event]:
-    """Return the events of `below` that descend from `top`, depth first.
+    """Return the events in `below` that descend from the event with the id `top`, depth first.
 
-    If `top` is None, start with the events that have no parent. Siblings keep their order.
+    If `top` is None, the events without a parent and their descendants are returned. Siblings keep their order.
     """
     children: dict[str | None, list[Event]] = {}
     for event in below:
@@ -63,9 +66,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9 ._/\-]")
 
 
 def flowchart(chain: Sequence[Event]) -> str:
-    """Return a chain of events as a Mermaid flowchart from top to bottom, with failures marked.
+    """Return a chain of events as the text of a Mermaid flowchart from top to bottom. Failures are marked.
 
-    If the chain exceeds the limits, a last node says how many events are left out.
+    If the chain exceeds Mermaid's limits, a last node says how many events are left out.
     """
     numbers = {event.id: f"n{number}" for number, event in enumerate(chain, start=1)}
     lines = ["flowchart TD", "    classDef failed stroke:#c00,stroke-width:2px"]
@@ -84,7 +87,10 @@ def flowchart(chain: Sequence[Event]) -> str:
 
 
 def node_label(event: Event) -> str:
-    """Return the label of an event in a flowchart: its position, its name, and its agent, else its user or origin."""
+    """Return the label of an event in a flowchart: its position and name, and who recorded it.
+
+    This is its agent, or else its user, or else its origin.
+    """
     who = event.context.agent or event.context.user or event.origin
     text = f"{event.position or ''} {_cut(event.name)} {_cut(who)}".strip()
     return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text))
