@@ -34,7 +34,7 @@ PAUSE_S = 0.3  # between two refreshes: a person notices no delay, and a busy ag
 REFRESH_S = 10.0  # without a new event, so that an idle session disappears
 HITS_MAX = 50
 RECENT_MAX = 100
-RESOLVED_MAX = 100  # events that are looked up for one detail
+RESOLVED_MAX = 100  # events that are looked up to show one crystal
 
 
 class Confirm(ModalScreen[bool]):
@@ -136,7 +136,7 @@ class Dashboard(App[None]):
 
     @work(group="follow")
     async def _follow(self) -> None:
-        """Request a refresh after every event that changes the dashboard, also if another process recorded it."""
+        """Request a refresh after every event that changes the dashboard. Events of other processes count, too."""
         names = (MARK, CRYSTAL, RETRACTED, "event.purged")
         async for _ in self._memory.events.follow(EventQuery(names=names)):
             self._stale.set()
@@ -195,7 +195,10 @@ class Dashboard(App[None]):
         self._restore_cursor(tree.root)
 
     def _add(self, parent: TreeNode[Source], branch: Branch, *, opened: set[EventId] | None) -> None:
-        """Draw a crystal and the levels below it. The ids in `opened` are expanded; if None, all above sessions are."""
+        """Draw a crystal and the crystals below it, as a child of the node `parent`.
+
+        `opened` has the ids of the crystals that are expanded. If it is None, all crystals above sessions are expanded.
+        """
         crystal = branch.crystal
         is_open = crystal.level != "session" if opened is None else crystal.id in opened
         node = parent.add(contents.node_label(crystal), data=crystal, expand=is_open and bool(branch.below))
@@ -240,7 +243,7 @@ class Dashboard(App[None]):
             self._select(source)
 
     def on_descendant_focus(self) -> None:
-        """When a list gets the focus, show its current line in the detail view."""
+        """Show the highlighted line of a list in the detail view when the list gets the focus."""
         node = self._hierarchy.cursor_node
         if self.focused is self._hierarchy and node is not None and node.data is not None:
             self._select(node.data)

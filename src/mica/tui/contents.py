@@ -14,7 +14,7 @@ from mica.model.crystal import Crystal
 from mica.model.event import MARK, Event, EventId, EventQuery
 from mica.model.mark import Mark, mark_of
 
-CRYSTALS_MAX = 500  # the latest: about a year of daily work
+CRYSTALS_MAX = 500  # the latest crystals, which are shown: about a year of daily work
 MARKS_COUNTED_MAX = 10_000
 LABEL_CHARACTERS = 200  # the terminal cuts it further
 COLOURS = {"session": "cyan", "day": "green", "week": "yellow", "epoch": "magenta"}
@@ -23,14 +23,14 @@ COLOURS = {"session": "cyan", "day": "green", "week": "yellow", "epoch": "magent
 class DashboardContents(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a space that the dashboard shows, as it was at one moment."""
 
-    crystals: tuple[Crystal, ...] = ()  # the current ones, by their end
+    crystals: tuple[Crystal, ...] = ()  # those that are not superseded or retracted, in order of their end
     session: str | None = None  # the latest active session
-    session_marks: int = 0
-    has_marks: bool = False
+    session_marks: int = 0  # number of marks in this session
+    has_marks: bool = False  # whether the space has any marks
 
 
 async def read_contents(memory: Memory) -> DashboardContents:
-    """Read the current contents of the dashboard. Raises StoreError if the store is unavailable."""
+    """Return the current contents of the dashboard. Raises StoreError if the store is unavailable."""
     crystals = await memory.crystals.list(limit=CRYSTALS_MAX)
     sessions = await memory.events.open_sessions()
     session = sessions[-1].session if sessions else None
@@ -44,7 +44,7 @@ async def read_contents(memory: Memory) -> DashboardContents:
 
 
 def node_label(source: Crystal | Mark) -> Text:
-    """Format a crystal or a mark as one line of the hierarchy."""
+    """Return a crystal or a mark as one line of the hierarchy."""
     if isinstance(source, Mark):
         label = Text.assemble((f"#{source.position} ", "green"), (" ".join(source.tags) + " ", "cyan"))
         return label.append(one_line(source.text, LABEL_CHARACTERS))
@@ -62,7 +62,7 @@ def _insight(crystal: Crystal) -> str:
 
 
 def recent_label(source: Crystal | Mark) -> Text:
-    """Format a crystal or a mark as one line of a list: recent crystals, or the results of a search."""
+    """Return a crystal or a mark as one line of a list of recent crystals or of search results."""
     if isinstance(source, Mark):
         return node_label(source)
     return Text.assemble(
@@ -80,7 +80,7 @@ def status(contents: DashboardContents, *, level: str | None) -> str:
 
 
 def next_steps(contents: DashboardContents) -> str:
-    """Return the text to show in a space without crystals: how to get some."""
+    """Return the text that is shown in a space without crystals. It says how crystals are made."""
     if contents.has_marks:
         return "No crystals yet. They are made from marks when a session ends; C makes them now."
     return (
@@ -92,7 +92,10 @@ def next_steps(contents: DashboardContents) -> str:
 
 
 def crystal_detail(crystal: Crystal, numbers: Mapping[EventId, str]) -> Text:
-    """Format a whole crystal. Each statement ends with the numbers of the marks that it cites."""
+    """Return a whole crystal as text. Each statement ends with the numbers of the marks that it cites.
+
+    `numbers` maps the id of each mark to its number, such as `#12`.
+    """
     facts = (
         f"{format_time(crystal.start_at)} – {format_time(crystal.end_at)}, {plural(crystal.marks, 'mark')}, "
         f"{crystal.tokens} of {crystal.source_tokens} tokens, confidence {crystal.confidence:.2f}, "
@@ -116,7 +119,10 @@ def crystal_detail(crystal: Crystal, numbers: Mapping[EventId, str]) -> Text:
 
 
 def expanded_detail(crystal: Crystal, sources: Sequence[Mark] | Sequence[Crystal]) -> Text:
-    """Format the sources of a crystal. Each is shown as cited, or with the reason why it was left out."""
+    """Return the sources of a crystal as text: each as cited, or with the reason why the crystal does not cite it.
+
+    `sources` are the sources that could be read.
+    """
     cited = {mark for statement in crystal.statements for mark in statement.sources}
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     text = Text.assemble(("made from ", "bold"), f"{plural(len(crystal.sources), 'source')}\n")
@@ -150,7 +156,10 @@ def mark_detail(mark: Mark) -> Text:
 
 
 def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Event]) -> Text:
-    """Format an indented tree of an event: its ancestors, the event itself, and its descendants."""
+    """Return an indented tree as text: the ancestors of an event, the event itself, and its descendants.
+
+    `ancestors` begins with the parent of the event, and `below` are the descendants in order of time.
+    """
     root_depth = ancestors[-1].depth if ancestors else selected.depth
     text = Text.assemble(("tree of ", "bold"), (f"{selected.number}\n", "green"))
     above = [(event, "dim") for event in reversed(ancestors)]
@@ -168,7 +177,7 @@ def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Eve
 
 
 def preview(crystals: Sequence[Crystal]) -> Text:
-    """Format the crystals that would be made now, with the keys that confirm or cancel."""
+    """Return the crystals that would be made now as text, with the keys that confirm or cancel."""
     text = Text.assemble(("Crystallize now\n\n", "bold"))
     for crystal in crystals:
         name, marks = one_line(crystal.period, 80), plural(crystal.marks, "mark")
