@@ -1,6 +1,6 @@
 """Renders the merged answers of several sources about a concept as text for an agent.
 
-The text is compact, and tags around it mark it as data. After the statements it lists conflicts, old replies and
+The text is compact, and tags around it mark it as data. After the statements, the text lists conflicts, old replies and
 missing sources, with one line each. The text never exceeds its token budget. It is empty if there are no statements and
 no source failed.
 """
@@ -182,15 +182,14 @@ def age(seconds: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, without markup that could end the fence around the gathered text."""
+    """Return a text on one line, without markup that could end the fence (the tags around the whole text)."""
     return " ".join(neutralize(text).split())
 
 
 def shortened(text: str, tokens: int) -> str:
     """Return a text unchanged if it has at most `tokens` tokens. Otherwise return its beginning, which ends with `…`.
 
-    The beginning is as long as `tokens` allows and ends with a whole word. If the first word alone is too long, the
-    word itself is cut.
+    The beginning has as many whole words as `tokens` allows. If the first word alone is too long, the word is cut.
     """
     if (text.isascii() and len(text) * 3 < tokens * 2) or bound_tokens(
         text
@@ -231,8 +230,8 @@ def _header(shown: Sequence[Stated], account: Coherent) -> str:
 def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
     """Return the statements to show, so that the text without its notes has at most `ceiling` tokens in total.
 
-    The most confident statements are chosen first; one that no longer fits is skipped. The result has the order of
-    `account.fragments`. `lines` maps the `id()` of each statement to its line.
+    The most confident statements are chosen first, and a statement that no longer fits is skipped. The result has the
+    order of `account.fragments`. `lines` maps the `id()` of each statement to its line.
     """
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if bound_tokens("\n".join([frame, *lines.values()])) <= ceiling:

@@ -69,7 +69,7 @@ class Changes:
         self.first = -1  # the position in the log at which reading began; -1 before the first read
 
     def hear_own(self) -> None:
-        """Report the wanted events that `unfolded` returns, except those that were reported already."""
+        """Report the wanted events of this process that are not stored yet, except those that were reported already."""
         for segment, first, last in self._unfolded():
             key = segment.writer, segment.base
             start = max(first, self._seen.get(key, 0))
@@ -86,7 +86,10 @@ class Changes:
                     self._note(segment.event(index, frame), is_own=True)
 
     def hear(self, events: Iterable[Event]) -> None:
-        """Report events that this process is about to store, except those that were reported already."""
+        """Report the wanted events in `events`, except those that were reported already.
+
+        This process is about to store these events.
+        """
         for event in events:
             if self._is_wanted_here(event.name):
                 self._note(event, is_own=True)

@@ -65,6 +65,6 @@ def degraded_data(concept: str, coherence: float, conflicts: Iterable[Conflict])
 
 
 def disagreement(conflicts: Iterable[Conflict]) -> str:
-    """Return one hash of all conflicting statements. It changes if a statement changes, but not if their order does."""
+    """Return one hash of all conflicting statements. It does not depend on the order of the conflicts."""
     statements = sorted((each.key, each.source, each.against, str(each.value), each.text) for each in conflicts)
     return blake2b(msgspec.json.encode(statements), digest_size=8).hexdigest()

@@ -83,7 +83,10 @@ class Drivers(Protocol):
         variables: Mapping[str, Secret],
         file: Path | None,
     ) -> Sequence[Source]:
-        """Create the sources that the settings declare, without connecting to them. Raises InvalidSettings."""
+        """Create the sources that the settings declare, without connecting to them.
+
+        Raises InvalidSettings for an invalid table.
+        """
 
     def open_live(self, name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> Source:
         """Create a source whose object is set later. Raises InvalidSettings or ValueError for an invalid table."""

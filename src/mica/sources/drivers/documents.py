@@ -43,7 +43,7 @@ class JsonDocument:
     def rows(self, concept: Concept, wanted: Mapping[str, str]) -> list[SourceRecord]:
         """Return the rows that have all values in `wanted`, which maps columns to values as text.
 
-        If `wanted` is empty, return all rows. `concept` is added to each row for its templates.
+        If `wanted` is empty, return all rows. `concept` is added to each row, so that templates can refer to it.
         """
         parts = self._parts
         if wanted:

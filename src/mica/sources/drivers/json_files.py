@@ -223,7 +223,10 @@ class JsonSource(FileSource):
 
 
 class JsonLinesSource(FileSource):
-    """A source that reads one JSON document per line, the latest first. Invalid lines are skipped and reported."""
+    """A source that reads a file with one JSON document per line.
+
+    The rows have the reverse order of the lines, so the latest comes first. Invalid lines are skipped and reported.
+    """
 
     driver = "jsonl"
 

@@ -146,7 +146,7 @@ class PostgresPool:
                 await self._pool.release(connection, timeout=END_S)
 
     async def _end(self, process: int) -> None:
-        """Terminate the server process with the id `process`, which still runs a query although it was cancelled.
+        """Terminate the server process with the id `process`, which still runs a query that was cancelled.
 
         A query continues if the cancel arrives before it begins, or if one of its functions ignores the cancel.
         """

@@ -47,7 +47,8 @@ class Unusable(ValueError):
 class Template:
     """A text with placeholders in braces, to be filled with values of a row.
 
-    If the whole text is one placeholder, the result is the value itself, with its type; otherwise the result is a text.
+    Filling gives a text, except if the whole template is one placeholder: it then gives the value itself, with its
+    type.
     """
 
     def __init__(self, text: str) -> None:
@@ -83,7 +84,7 @@ class Template:
         return tuple(name for is_place, name in self._parts if is_place)
 
     def filled(self, row: SourceRecord) -> object:
-        """Return the template filled with values of a row; NOTHING if the row lacks any column that it needs."""
+        """Return the template filled with values of a row; NOTHING if the row lacks a column in the template."""
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         texts = []
@@ -105,7 +106,7 @@ class SourceRecord(NamedTuple):
     root: object = None  # the document that the row is from; `$ref` points into it
 
     def look(self, path: str) -> object:
-        """Return the value of the placeholder `path`; NOTHING if the row does not have it.
+        """Return the value of the placeholder `path`; NOTHING if the row has no such value.
 
         `path` is one of: `concept`; a part of it, such as `concept.id`; `@name`; the name of a column; a path into a
         column, such as `state.fatigue` or `tags.0`.
@@ -189,7 +190,10 @@ class RowMapping:
     """Converts the rows of one source to fragments."""
 
     def __init__(self, source: str, table: FragmentTable) -> None:
-        """`source` is the name of the source, and `table` has its templates. Raises ValueError for an invalid one."""
+        """`source` is the name of the source, and `table` has the templates.
+
+        Raises ValueError for an invalid template.
+        """
         self._source = source
         self._is_estimate = table.is_estimate
         self._templates = {name: _template(name, getattr(table, name)) for name in _MAPPED}
