@@ -151,8 +151,8 @@ class Trails:
     async def known(self) -> ListOfTrails:
         """Return all trails, also archived ones, highest score first. This is fast even if the log is long.
 
-        If the log is short, trails are first learned from new events. This method never learns from a long log; if the
-        daily evolution and the other methods have not done that yet, the result is empty.
+        If the log is short, trails are first learned from new events. This method never learns from a long log; if no
+        other method and no daily evolution has learned trails yet, the result is empty.
         """
         await self._library.refresh(even_if_slow=False)
         return rank_trails(await self._library.trails())

@@ -51,7 +51,7 @@ class ReplayPrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskPredictor(Protocol):
-    """Predicts the files that a task needs from the tasks that it has learned from so far."""
+    """Learns from finished tasks, and predicts the files that another task needs."""
 
     def predict(self, walk: Walk) -> ReplayPrediction:
         """Predict the files of a walk from its prompt, session and time.

@@ -183,8 +183,8 @@ def _parts(size_bytes: int, step: int = 2**20) -> Iterator[int]:
 class ReplayPredictor:
     """A `TaskPredictor` that uses the engine of `navigate` and learns task by task.
 
-    With `trees`, the names and words of files are those at the time of each task. Without it, a file can be predicted
-    only after it was opened once.
+    With `trees`, the names and words of files are those at the time of each task. If `trees` is None, a file can be
+    predicted only after it was opened once.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ def make_report(events: Sequence[Event], *, period: Period, until: datetime, pri
     """Make the report of the day or week that ends at `until`.
 
     `events` must be in order of time, and must cover this period and the equally long period before it. The comparison
-    of tasks with and without an offer uses all of them.
+    of tasks with and without an offer uses all events before `until`.
     """
     since = until - LENGTHS[period]
     walks = walks_of(events)

@@ -73,7 +73,7 @@ class TreeIndex:
         return late
 
     def _load(self) -> None:
-        """Load the saved index if it can be read and belongs to this root; otherwise start with an empty one."""
+        """Load the saved index if it can be read and is of this working tree; otherwise start with an empty index."""
         self._is_loaded = True
         if self.file is None:
             return

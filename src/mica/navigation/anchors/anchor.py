@@ -1,4 +1,4 @@
-"""Anchors: line ranges that can be found again after the file has changed, without storing its text.
+"""Anchors: line ranges that can be found again after the file has changed. The text of the lines is not stored.
 
 An anchor stores the symbol that contains the lines, a short hash of each line, and hashes of a few lines around them. A
 line is "certain" if its text occurs exactly once in the old file and exactly once in the current one. Any other line is

@@ -100,7 +100,7 @@ def decode(path: str, content: bytes) -> Contents | UnreadFile:
 
 
 class FollowedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A range that was found in the current files, with the text of its lines."""
+    """The range of an anchor as it was found in the current files, with the text of its lines."""
 
     was: Anchor
     now: Anchor  # the anchor of the current range; equal to `was` if nothing has changed

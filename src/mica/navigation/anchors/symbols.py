@@ -109,7 +109,7 @@ def method_for(path: str) -> SymbolMethod:
 
 
 def find_enclosing(symbols: Iterable[Symbol], start: int, end: int) -> Symbol | None:
-    """Return the innermost symbol that contains all lines from `start` to `end`; None if no symbol contains all."""
+    """Return the innermost symbol that contains all lines from `start` to `end`; None if there is no such symbol."""
     around = [symbol for symbol in symbols if symbol.start <= start and end <= symbol.end]
     return min(around, key=lambda symbol: (symbol.end - symbol.start, -symbol.start), default=None)
 

@@ -98,7 +98,7 @@ def find_definitions(text: str) -> list[tuple[str, int]]:
 def choose_lines(
     text: str, query_terms: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
 ) -> tuple[tuple[Span, ...], int]:
-    """Return the line ranges of a file to read first, in order, and the number of lines of the file.
+    """Return a pair: the line ranges of a file to read first, in order, and the number of lines of the file.
 
     There are no ranges if the file is small enough to be read as a whole, or if no block matches. `query_terms` are the
     terms of the prompt, `named` the words of the prompt that may be symbols, and `at` the line ranges that the prompt

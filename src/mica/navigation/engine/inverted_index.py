@@ -85,7 +85,10 @@ class InvertedIndex:
         return scores
 
     def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the entries (table, key, packed value) to save in a lookup file under this name."""
+        """Yield the entries to save in a lookup file, as (table, key, value encoded by `pack`).
+
+        `name` is the name under which the file will have this index.
+        """
         yield name, "lengths", pack(self._lengths)
         for term, postings in self._postings.items():
             if postings:

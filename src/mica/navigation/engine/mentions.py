@@ -61,7 +61,8 @@ class TreeNames:
     def with_ending(self, ending: str) -> list[str]:
         """Return the files whose path ends with `ending`.
 
-        If there are none, leading folders are removed from `ending` one by one, but the last folder is kept.
+        If there are none, leading folders are removed from `ending` one by one until there are some. The last folder is
+        never removed.
         """
         parts = ending.split("/")
         named = self._lookup("name", parts[-1].lower())
@@ -90,7 +91,7 @@ class TreeNames:
         return [path for key in self._folders() if key.endswith(f"/{folder}") for path in self._lookup("folder", key)]
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the entries (table, key, packed value) to save in a lookup file."""
+        """Yield the entries to save in a lookup file, as (table, key, value encoded by `pack`)."""
         yield "names", "folders", pack(list(self._tables["folder"]))
         for name, table in self._tables.items():
             for key, paths in table.items():
@@ -135,10 +136,10 @@ def stem_of(path: str) -> str:
 def find_mentions(
     prompt: str, names: TreeNames, definers: Callable[[str], Collection[str]] | None = None
 ) -> FileMentions:
-    """Return the files that a prompt mentions. Only the files that `names` has looked up can be mentioned.
+    """Return the files that a prompt mentions.
 
-    `definers` returns the files that define a symbol. If a mention fits n files, each of them gets a strength of at
-    most 1/n.
+    `names` has the files that can be mentioned, and `definers` returns the files that define a symbol. If a mention
+    fits n files, each of them gets a strength of at most 1/n.
     """
     prompt = prompt[:PROMPT_CHARACTERS_MAX]
     paths: dict[str, float] = {}

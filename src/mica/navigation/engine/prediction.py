@@ -116,7 +116,10 @@ def explain(prediction: Prediction, past: TaskHistory, *, limit: int) -> list[Pr
 
 
 def find_lines(text: str, path: str, task: str, prediction: Prediction) -> tuple[tuple[Span, ...], int]:
-    """Return the line ranges of a file to read first for a task, and the number of lines of the file."""
+    """Return a pair: the line ranges of a file to read first for a task, and the number of lines of the file.
+
+    `text` is the text of the file, and `path` is its path in the tree.
+    """
     words = count_terms(terms(task[:QUERY_CHARACTERS_MAX]))
     return choose_lines(text, words, named=find_identifiers(task), at=prediction.signals.mentions.lines.get(path, ()))
 

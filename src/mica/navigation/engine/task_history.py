@@ -69,7 +69,10 @@ class Votes(FrozenValue):
 
 
 class TaskTexts:
-    """Earlier prompts or commit subjects, each with its files. `vote` scores the files of those most like a query."""
+    """Earlier prompts or subjects of commits, each with its files.
+
+    `vote` scores the files of the texts that are most similar to a query.
+    """
 
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
         """`votes` is the number of most similar texts that `vote` uses.
@@ -123,7 +126,10 @@ class TaskTexts:
         return Votes(scores=votes, best=best_texts, nearest=top / (top + 10.0))
 
     def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the entries (table, key, packed value) to save in a lookup file under this name."""
+        """Yield the entries to save in a lookup file, as (table, key, value encoded by `pack`).
+
+        `name` is the name under which the file will have these texts.
+        """
         yield from self._index.entries(name)
         for number in range(len(self._files)):
             yield f"{name}.told", str(number), pack(self._text(number))
@@ -165,7 +171,7 @@ class TaskHistory:
         return self._commit_count
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the entries (table, key, packed value) to save in a lookup file."""
+        """Yield the entries to save in a lookup file, as (table, key, value encoded by `pack`)."""
         yield "past", "counts", pack((self._task_count, self._commit_count))
         yield "past", "frequency", pack(self._frequency)
         yield "past", "latest", pack(self.latest)

@@ -85,7 +85,7 @@ class FileTree:
         return self._defines.get(name, ())
 
     def entries(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the entries (table, key, packed value) to save in a lookup file."""
+        """Yield the entries to save in a lookup file, as (table, key, value encoded by `pack`)."""
         files = [(path, number, self._sizes[path], self._kinds[path]) for path, number in self._numbers.items()]
         yield "tree", "files", pack(files)
         yield "tree", "symbols", pack(self._symbols)

@@ -183,7 +183,8 @@ class TrailLibrary:
     async def _follow(self, root: Path) -> dict[str, tuple[str, ...]]:
         """Make new versions of the crystallized trails whose lines or files have moved in the working tree `root`.
 
-        A trail is suspended if none of its lines exist any more. Returns what has moved, by the name of the trail.
+        A trail is suspended if none of its lines exist any more. Returns descriptions of what has moved, by the name of
+        the trail.
         """
         reasons: dict[str, tuple[str, ...]] = {}
         for trail in rank_trails(await self.trails()):

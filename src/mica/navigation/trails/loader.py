@@ -45,9 +45,9 @@ def load_anchors(
     """Load the current text of the ranges of `anchors`, in this order.
 
     The whole text has at most `budget_tokens` tokens. A range that does not fit is cut after a line or omitted, and the
-    text says so. `name` is the name of the trail for the text. `since` is a commit or a time at which the anchors were
-    valid. `lost` are ranges for which no anchor could be made; they are listed as omitted. `drifts` has, for each
-    anchor, descriptions of the changes before the anchor was made.
+    text says so. `name` is the name of the trail, which the text also has. `since` is a commit or a time at which the
+    anchors were valid. `lost` are ranges for which no anchor could be made; they are listed as omitted. `drifts` has,
+    for each anchor, descriptions of the changes before the anchor was made.
     """
     followed = [
         _add_drift(follow(anchor, root=root, since=since), drift)

@@ -2,7 +2,7 @@
 
 A trail matches by its name, by the files already touched, or by the words of the prompt.
 
-Savings are measured on the matching tasks since the trail was named, never computed from its size. If enough of these
+Savings are measured on the matching tasks since the trail was named, never computed from its length. If enough of these
 tasks loaded the trail and enough did not, the two groups are compared by their tokens before the first edit. Otherwise
 the tasks that did not load the trail are replayed: this estimates the searches that its list of files would have saved,
 minus the cost of showing the list.
