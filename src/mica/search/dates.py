@@ -207,7 +207,10 @@ def _last_units(match: re.Match[str], today: date) -> Days:
 
 
 def _weekday(match: re.Match[str], today: date) -> Days:
-    """Return the latest day that is the weekday in the phrase. It may be today, but not after "last" or "past"."""
+    """Return a pair: the latest day that is the weekday in the phrase, and the day after it.
+
+    The latest such day may be today, except after "last" or "past".
+    """
     back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
     if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
         back = 7

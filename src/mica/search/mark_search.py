@@ -205,9 +205,10 @@ class MarkQuery:
             on_partial([hit for hit in hits if self._filters.fits(hit.mark)])
 
     async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
-        """Return `postings` with the postings of all marks that were read.
+        """Return a copy of `postings` that is complete for the marks that were read.
 
-        For a frequent term, `postings` lists only the best marks, so marks that are next to candidates may be missing.
+        For a frequent term, `postings` lists only the best marks that contain it. Marks that were read because they are
+        next to a candidate may be missing from it, and are added.
         """
         unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:
