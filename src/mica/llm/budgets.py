@@ -89,7 +89,8 @@ class Ledger:
 
         The block must report the real cost by calling `settle` on the yielded reservation. The reservation ends with
         the block, even if the block fails. `tokens` and `dollars` are the highest possible cost; `dollars` is None if
-        no price is known. Raises BudgetExceeded before the block if too little of a budget remains.
+        no price is known. Raises BudgetExceeded before the block if too little of a budget remains, or if a budget is
+        in dollars and no price is known.
         """
         worst = ModelCost(tokens, dollars or 0.0, 1, int(dollars is None))
         reservation = Reservation(payer, worst, self._now())

@@ -1,4 +1,4 @@
-"""Asks a model for an answer of a given Python type, with a JSON schema. It may correct an invalid answer once."""
+"""Asks a model for an answer of a given Python type, with a JSON schema. The model may correct an invalid answer."""
 
 from __future__ import annotations
 
