@@ -72,7 +72,7 @@ class Upkeep:
         return ran
 
     async def planned(self) -> list[Work]:
-        """Return the recurring jobs of this space: when each of them is due, and the process that is running it."""
+        """Return the recurring jobs of this space: when each is due, and which process is running it, if any."""
         return await self._store.work.all()
 
     # -- Health
@@ -195,7 +195,7 @@ class Upkeep:
         """Purge the events that are older than the `[retention]` settings allow.
 
         If the settings have an archive folder, the events are first written into a file there. A dry run only counts
-        the events, and works even if retention is off. Otherwise InvalidInput is raised while retention is off.
+        the events. Raises InvalidInput if retention is off, except for a dry run.
         """
         return await self._purger().retain(self._settings.retention, dry_run=dry_run)
 
