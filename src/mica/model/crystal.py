@@ -39,7 +39,10 @@ _PERIODS: dict[Level, tuple[str, ...]] = {
 
 
 def check_period(level: Level, period: str) -> None:
-    """Raise InvalidInput if a crystal of this level cannot have this period, such as `day:2026-11-03`."""
+    """Raise InvalidInput if a crystal of this level cannot have this period.
+
+    A period is a text that begins with its kind, such as `day:2026-11-03`.
+    """
     if level not in LEVELS:
         raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
     begins = _PERIODS[level]

@@ -173,7 +173,7 @@ def key_of(paths: Iterable[str]) -> str:
 
 
 def exact_key(steps: Iterable[Step]) -> str:
-    """Return one hash of the paths, line ranges and content hashes of all steps. A change of any of them changes it."""
+    """Return one hash of the paths, line ranges and content hashes of all steps. It changes if any of them does."""
     return _hash(
         f"{each.pattern or each.path}\t{each.start_line}\t{each.end_line}\t{each.content_hash}" for each in steps
     )

@@ -110,7 +110,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workflow_task(name: str) -> str:
-    """Return the task name of a build workflow: `adw_` and `name` with small letters, digits and `_` only."""
+    """Return the task name of a build workflow: `adw_` and its `name`, in small letters, digits and `_`."""
     kind = _NO_LETTERS.sub("_", name.lower().removeprefix(WORKFLOW)).strip("_")
     return WORKFLOW + (kind[:WORKFLOW_CHARACTERS_MAX].strip("_") or "work")
 
