@@ -51,7 +51,10 @@ def strip_remedy(reason: str) -> str:
 
 
 def truncate_reason(reason: str) -> str:
-    """Return the reason why a source failed, cut to REASON_CHARACTERS_MAX to leave room for other reasons."""
+    """Return the reason why a source failed, with at most REASON_CHARACTERS_MAX of its characters.
+
+    If the reason is longer, `…` follows.
+    """
     return reason if len(reason) <= REASON_CHARACTERS_MAX else f"{reason[:REASON_CHARACTERS_MAX]} …"
 
 

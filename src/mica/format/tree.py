@@ -87,9 +87,9 @@ def flowchart(chain: Sequence[Event]) -> str:
 
 
 def node_label(event: Event) -> str:
-    """Return the label of an event in a flowchart: its position and name, and who recorded it.
+    """Return the label of an event in a flowchart: its position, its name, and who recorded it.
 
-    This is its agent, or else its user, or else its origin.
+    The last part is the agent of the event, or else its user, or else its origin.
     """
     who = event.context.agent or event.context.user or event.origin
     text = f"{event.position or ''} {_cut(event.name)} {_cut(who)}".strip()
