@@ -249,8 +249,9 @@ class Sources:
     ) -> Ref:
         """Record a decision about a concept and return a reference to the recorded event.
 
-        Secrets are removed from the verdict and the reasons. From then on, cached replies about the concept count as
-        old, in this process and in others. Raises InvalidInput for an invalid concept, verdict, confidence or reason.
+        Secrets are removed from the verdict and the reasons. `parent`, `context`, `origin` and `at` are those of the
+        event. From then on, cached replies about the concept count as old, in this process and in others. Raises
+        InvalidInput for an invalid concept, verdict, confidence or reason.
         """
         data = judgment_data(parse_concept(concept), verdict, confidence=confidence, reasons=reasons)
         self._log.check_asserted(str(data["text"]))

@@ -400,9 +400,10 @@ class FanOut:
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Cancel a call that no caller waits for any more, or let it continue.
+        """Decide what happens to a call when a caller stops to wait for it.
 
-        A shared call continues, so that its answer is cached, unless LATE_MAX such calls are running already.
+        If other callers wait, nothing happens. Otherwise a shared call continues, so that its answer is cached, unless
+        LATE_MAX such calls are running already. Any other call is cancelled.
         """
         if flight.waiting or flight.task.done():
             return

@@ -195,7 +195,10 @@ class DeclaredSource(ABC):
 
     @abstractmethod
     async def query(self, concept: Concept, *, now: datetime) -> MappedRows:
-        """Return the fragments about a concept. Raises SourceFailed, or TimeoutError if the query takes too long."""
+        """Return the fragments about a concept.
+
+        Raises SourceFailed if the source cannot answer, and TimeoutError if the query takes too long.
+        """
 
     @abstractmethod
     def explain(self, concept: Concept) -> SourceQueryPreview:
