@@ -175,8 +175,8 @@ def _order_and_keys(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a pair for a set of files: the files in order, and the keys of their trail, the main key first.
 
-    `naming` is what was recorded about the trail if it was named. Its files then have the recorded order. The files of
-    any other trail have the order in which its first walk touched them.
+    `naming` is what was recorded about the trail if it was named, otherwise None. The files of a named trail have the
+    recorded order; those of any other trail have the order in which its first walk touched them.
     """
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
     walks = walks if len(walks) <= ORDERS_MAX else [walks[0], *walks[1 - ORDERS_MAX :]]
