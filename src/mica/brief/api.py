@@ -72,7 +72,10 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     is_preview: bool
 
     def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
-        """Convert the arguments to the question that is sent to mica's own sources, such as marks and crystals."""
+        """Return the question about the task, for mica's own sources, such as marks and crystals.
+
+        `slow_s` limits the time that a slow step, such as the embedding model, may take; None sets no limit.
+        """
         return Question(
             task=self.query.strip(),
             now=now,
@@ -84,7 +87,10 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     def compose(
         self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
     ) -> Brief:
-        """Compose the brief from `fragments` and `accounts`. An account has what sources answered about one concept."""
+        """Compose the brief from `fragments`, which answer the task, and from `accounts`, one for each concept.
+
+        `missing` has the reason for each part of the brief that is missing, by the name of the part.
+        """
         return compose(
             self.query,
             [passage_of(each) for each in fragments],
@@ -95,7 +101,10 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def compose_nothing(self) -> Brief:
-        """Return an empty brief, for a space with briefs switched off or a session held out for comparison."""
+        """Return an empty brief that says it was withheld.
+
+        It is used if briefs are switched off, or if this session or this call gets none for comparison.
+        """
         return Brief(query=self.query, text="", passages=(), tokens=0, budget_tokens=self.budget_tokens, is_off=True)
 
 
@@ -118,9 +127,10 @@ class Briefs:
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
     ) -> None:
-        """`rank_past` ranks files as they would have been ranked at a past time.
+        """`rank_past` opens a function that ranks files as they would have been ranked at a past time.
 
-        `crystallize` summarizes a session in crystals.
+        `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `vectors` is None
+        if no embedding model is used.
         """
         self._log = log
         self._event_log = event_log
@@ -236,7 +246,8 @@ class Briefs:
     ) -> list[ConceptAccount]:
         """Merge what all sources answered about each concept, and record the result unless this is a preview.
 
-        `answers` has one entry for each concept of the request.
+        `answers` has one entry for each concept of the request, in the same order. `began` is when the brief was
+        requested, by the clock of the event loop.
         """
         accounts = []
         for concept, collected in zip(request.concepts, answers, strict=True):
@@ -249,7 +260,7 @@ class Briefs:
         return accounts
 
     async def _brief_at(self, request: _Request, at: datetime) -> Brief:
-        """Make the brief as it would have been at a past time."""
+        """Make the brief as it would have been at the past time `at`."""
         await self._log.stored()
         accounts: list[ConceptAccount] | None = None  # None while briefs are switched off
         async with AsyncExitStack() as stack:
@@ -290,7 +301,7 @@ class Briefs:
         """Record what a brief shows, as an event (its receipt). Return the event's id.
 
         The result is None if the event cannot be recorded. The event gets the origin "recalled", so its text is never
-        used as evidence.
+        used as evidence. `as_of` is the past time that the brief was made for; None for a brief of the present.
         """
         try:
             data = receipt(brief, latency_ms=latency_ms, as_of=as_of)
@@ -299,7 +310,7 @@ class Briefs:
             return None
 
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Preload sources, word statistics and the embedding model.
+        """Preload word statistics, the embedding model, and the sources for `concept` and for those in the settings.
 
         Briefs work without this, but the first one of a process may miss parts that were not ready in time.
         """
@@ -331,7 +342,11 @@ class Briefs:
         return True
 
     async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
-        """Report whether tasks with briefs succeeded more often than tasks without, and what asking sources cost."""
+        """Report whether tasks with briefs succeeded more often than tasks without, and what asking sources cost.
+
+        The report covers `weeks` weeks up to `until`, which is now by default. Raises InvalidInput if `weeks` is not a
+        whole number above 0, or if `until` is not a time.
+        """
         if not isinstance(weeks, int) or weeks < 1:
             raise InvalidInput(f"cannot report on {weeks!r} weeks; give 1 or more")
         now = self._clock()
@@ -398,7 +413,8 @@ class Briefs:
     async def now(self, file: Path | str = NOW, *, section: str = HAPPENED) -> Proposal:
         """Propose new text for a section of a status file, made from the latest crystals. `apply_now` writes it.
 
-        Raises InvalidInput if the file cannot be read as text.
+        Raises InvalidInput if `file` exists but is a folder, is too large, is not UTF-8 or cannot be read, or if
+        `section` is not usable as a title.
         """
         await self._log.stored()
         recent = await collect_recent(log=self._event_log, texts=self._texts, crystals=self._crystals, section=section)
@@ -406,7 +422,7 @@ class Briefs:
         return propose(recent, file=Path(file), section=section, before=before)
 
     async def apply_now(self, proposal: Proposal) -> Applied:
-        """Write the proposed section into the file, and back up the file. Bytes outside the section do not change.
+        """Back up the file, if it exists, and write the proposed section into it. Other sections do not change.
 
         Raises InvalidInput if the file has changed since the proposal, or cannot be written.
         """

@@ -12,11 +12,11 @@ from mica.model.brief import Passage
 from mica.model.event import EventId
 from mica.words import words
 
-CHEAP_SHARE = 0.1  # of the budget; a passage below this leaves room for all the others
-WORTH_SHARE = 0.5  # of the best score; a cheap passage above this is chosen first
+CHEAP_SHARE = 0.1  # of the budget; a passage that costs no more than this leaves enough room for others
+WORTH_SHARE = 0.5  # of the best score; a cheap passage with at least this score is chosen first
 
 
-Cost: TypeAlias = Callable[[Passage, int], int | None]  # tokens of a passage, or None if above the limit
+Cost: TypeAlias = Callable[[Passage, int], int | None]  # (passage, limit) → its tokens; None if they exceed the limit
 
 
 def own_tokens(passage: Passage, limit_tokens: int) -> int | None:
@@ -36,12 +36,13 @@ def fit(
 
     Passages are tried in order of their scores, and those that do not fit are skipped. But the best passage of each
     source is tried before all others if it costs at most CHEAP_SHARE of the budget and has at least WORTH_SHARE of the
-    highest score, so that long passages do not displace whole sources. A passage is dropped if a chosen one has the
-    same words, or stands for one of the same events. The first passage of each day also costs `day_tokens`, for the
-    line with the date. Passages from other systems take at most `fragment_tokens` together.
+    highest score, so that long passages do not displace whole sources; `_cheap_first` names the exceptions. A passage
+    is dropped if a chosen one has the same words, or stands for one of the same events. The first passage of each day
+    also costs `day_tokens`, for the line with the date. All passages from other systems together take at most
+    `fragment_tokens`; None sets no limit of their own.
 
-    The number counts passages that do not fit, and crystals that are dropped because a chosen passage shows part of
-    them. Other dropped passages are not counted.
+    Two kinds of passages are counted as left out: those that do not fit, and crystals that are dropped because a chosen
+    passage shows part of them.
     """
     chosen: list[Passage] = []
     claims: set[tuple[str, ...]] = set()

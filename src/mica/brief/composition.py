@@ -1,9 +1,9 @@
 """Composes a brief: decides which passages it shows.
 
-The best passages are chosen first, from any source. Statements about concepts take at most 62 % (1/φ) of the budget.
-Repetitions are dropped, conflicts share one line, and missing parts are listed. `mica.brief.budget` selects what fits,
-and `mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant sentences and
-states how many of the sentences are shown.
+The best passages are chosen first, from any source. Statements about concepts take at most 62 % (1/φ) of the tokens for
+passages. Repetitions are dropped, conflicts share one line, and missing parts are listed. `mica.brief.budget` selects
+what fits, and `mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant
+sentences and states how many of the sentences are shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def compose(
 ) -> Brief:
     """Compose a brief within the budget from `passages` and from what sources answered about concepts (`accounts`).
 
-    The brief also lists conflicts between sources, sources that did not answer, and sources with an old answer.
+    The brief also lists conflicts between sources, sources that did not answer, sources with an old answer, and the
+    parts in `missing`, which maps their names to the reasons.
     """
     gaps = dict(missing)
     for account in accounts:
@@ -204,7 +205,8 @@ def _pieces(text: str) -> list[str]:
 def _scores(passages: Sequence[Passage], pieces: Sequence[Sequence[str]], query: str) -> dict[tuple[int, int], float]:
     """Return the score of each sentence, by the index of its passage and its own index in the passage.
 
-    `pieces` has the sentences of each passage. A short sentence is left out, unless it is the whole passage.
+    `pieces` has the sentences of each passage. A sentence with fewer than SENTENCE_TOKENS_MIN tokens gets no score,
+    unless it is the whole passage.
     """
     counts_of = {
         (place, number): Counter(terms(sentence))

@@ -22,8 +22,8 @@ from mica.tokens import estimate
 from mica.words import terms
 
 CRYSTALS_MAX = 300  # the latest that are considered
-READ_MAX = 80  # of those, with most of the query's words: reading and scoring 300 takes half of a brief's time
-OFFERED_MAX = 20  # of those, returned for a query
+READ_MAX = 80  # crystals with the most words of a task that are scored: scoring 300 takes half of a brief's time
+OFFERED_MAX = 20  # best crystals that are returned for a task
 BESIDE_MARKS = 0.8  # factor of a crystal's score: matching marks are the evidence and rank higher
 ROOM = 0.6  # of the budget of a brief without a task, for crystals and their sources; the rest is for newer marks
 LINE_TOKENS = 25  # cost of a line besides its text
@@ -32,7 +32,10 @@ HIGHER = 1.0  # score per level: without a task, level counts more than recency
 
 
 class CrystalSource:
-    """A source of crystals: with a task, those that match it; without a task, those that together cover all work."""
+    """A source of crystals: with a task, those that match it; without a task, those that no other crystal covers.
+
+    Without a task, the latest of these crystals are replaced by their sources, as far as the budget allows.
+    """
 
     declared = SourceDeclaration(name="crystals", concepts=(), is_live=True, answers_tasks=True)
 
@@ -56,7 +59,8 @@ class CrystalSource:
     async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
         """Replace crystals by what they summarize (marks or crystals), the latest crystal first.
 
-        This stops when the next replacement would no longer fit `room_tokens`.
+        This stops before the first replacement after which the result would exceed `room_tokens`, or after UNFOLDED_MAX
+        replacements.
         """
         shown: list[Crystal | Mark] = list(cover)
         left = room_tokens - sum(map(_cost, shown))
@@ -108,7 +112,7 @@ def _cost(source: Crystal | Mark) -> int:
 def excerpt_of_crystal(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Excerpt:
     """Convert a crystal to an excerpt.
 
-    If the excerpt is shown, the crystal's sources, the marks it cites and the marks in `beneath` need not be shown.
+    If the excerpt is shown, the crystal's sources, the marks it cites and the events in `beneath` need not be shown.
     """
     cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
     return Excerpt(
@@ -125,9 +129,9 @@ def excerpt_of_crystal(crystal: Crystal, score: float, beneath: Iterable[EventId
 
 TEACHINGS_MAX = 50  # the latest; a person with more should withdraw some
 SCORE_WITHOUT_TASK = 6.0  # above every crystal: a person chose it
-SCORE_MATCHING = 1.0  # above every matching mark and crystal, plus the share of matching words
+SCORE_MATCHING = 1.0  # to this, the share of the task's words in the teaching is added; marks and crystals have up to 1
 SCORE_OTHER = 0.05  # a teaching that does not match the task fills the remaining budget
-ABOUT_CONCEPT_MAX = 5  # more than a reader is shown of a concept
+ABOUT_CONCEPT_MAX = 5  # teachings about one concept; a brief shows fewer
 TEXT_CHARACTERS_MAX = 1_000
 
 
@@ -142,7 +146,7 @@ class TeachingSource:
     def __init__(
         self, log: EventLog, index: CrystalIndex, *, stored: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`stored` waits until every event emitted so far is in the store."""
+        """`stored` waits until every event emitted so far is in the store; it is None for a log that does not grow."""
         self._log = log
         self._index = index
         self._stored = stored

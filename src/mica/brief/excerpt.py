@@ -8,7 +8,10 @@ from mica.sources.protocol import Fragment
 
 
 class Excerpt(Fragment, frozen=True, kw_only=True, gc=False):
-    """A text quoted from the log. It may be of any length, because the budget of the brief limits what is shown."""
+    """A text made from events of the log, such as the text of a mark or a list of files that were opened.
+
+    It may be of any length, because the budget of the brief limits what is shown.
+    """
 
     key: str = ""
     score: float  # higher is shown first; the best matching mark has 1

@@ -20,10 +20,10 @@ from mica.settings import TrailSettings
 from mica.sources.protocol import RANK_FILE, Concept, Fragment, Question, SourceDeclaration
 from mica.store.protocol import ChainIndex, EventLog, TrailTable
 
-TURNS_MAX = 15  # prompts that vote; measured on real sessions, more add noise (see docs/why.md)
+TURNS_MAX = 15  # similar past prompts whose files are counted; on real sessions, more of them added noise (docs/why.md)
 FILES_MAX = 8  # a list of paths pays only while it is short
-TRAILS_MAX = 500  # that are considered, the most walked first
-TRAILS_SHOWN = 5  # more than a reader is shown of a concept
+TRAILS_MAX = 500  # the most used trails, which are considered
+TRAILS_SHOWN = 5  # trails about one concept; a brief shows fewer
 PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
 TRAIL_CHARACTERS_MAX = 1_000
 LEARNED_S = 60.0  # cache lifetime of the trails; learning them emits no event
@@ -40,7 +40,10 @@ class RankedFileSource:
     def __init__(
         self, log: EventLog, chains: ChainIndex, shared: SharedSearch, rank_files: RankFiles | None = None
     ) -> None:
-        """`rank_files` works as `navigate` does. If it is None or late, files used for similar prompts are listed."""
+        """`rank_files` ranks files for a task, as `Memory.navigate` does.
+
+        If it is None or does not answer in time, the files that were used for similar prompts are listed.
+        """
         self._log = log
         self._chains = chains
         self._shared = shared
@@ -86,7 +89,7 @@ class RankedFileSource:
         ]
 
     async def _steps_like(self, question: Question) -> tuple[list[Event], dict[EventId, float]]:
-        """Return the file accesses of the past prompts most similar to the task, and a weight for each prompt."""
+        """Return the file accesses that past prompts similar to the task led to, and the weight of each such prompt."""
         prompts = [hit for hit in await self._shared.hits(question) if "prompt" in hit.mark.tags][:TURNS_MAX]
         steps: list[Event] = []
         weights: dict[EventId, float] = {}
@@ -184,6 +187,9 @@ def _describe_visit(visit: Visit) -> str:
 
 
 def _names(trail: Trail, concept: Concept) -> bool:
-    """Return True if a concept's id is the trail's name, its kind of task, or one of its files."""
+    """Return True if a concept's id is the trail's name, its kind of task, or the path of one of its files.
+
+    The last parts of a path are enough.
+    """
     name = concept.id.removeprefix(PREFIX)
     return name in {trail.slug, trail.shape} or any(path == name or path.endswith(f"/{name}") for path in trail.paths)

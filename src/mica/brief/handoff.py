@@ -50,10 +50,10 @@ class HandoffFacts(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()  # the latest of this session, without retracted ones
     older: int = 0  # number of earlier marks of this session that were not read
     own: tuple[Crystal, ...] = ()  # the crystals that cover these marks
-    recent: tuple[Crystal, ...] = ()  # other crystals; none is listed together with its sources
-    open: tuple[Mark, ...] = ()  # not fulfilled by any later mark
+    recent: tuple[Crystal, ...] = ()  # the latest crystals of other work that no crystal covers
+    open: tuple[Mark, ...] = ()  # questions, problems and tasks that no later mark fulfills
     uncovered: tuple[Mark, ...] = ()  # marks of this session in no crystal
-    failed: tuple[Event, ...] = ()
+    failed: tuple[Event, ...] = ()  # the latest events with an error
     files: tuple[tuple[Visit, Event], ...] = ()  # each with its last step
     handles: dict[EventId, str] = {}  # numbers of the marks that crystals cite
 
@@ -77,7 +77,10 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
 def compose_handoff(
     facts: HandoffFacts, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
 ) -> Handoff:
-    """Compose a handoff. If not everything fits, next steps and open questions have priority."""
+    """Compose a handoff. If not everything fits the budget, next steps and open questions have priority.
+
+    `new_crystals` (made for this handoff) and `errors` (failures while they were made) are only copied to the result.
+    """
     offered = _collect_lines(facts)
     lines = _select_lines(facts, offered, budget_tokens)
     text = _document(facts, lines) if lines else ""
@@ -213,7 +216,8 @@ def _quote(text: str) -> str:
 async def latest_session(log: EventLog) -> str | None:
     """Return the session of the latest event that has a session, or None.
 
-    Events are read from the latest back. After `LATEST_MAX` events without a session, only marks are read.
+    Events are read from the latest back. After `LATEST_MAX` events without a session, only the latest MARKS_MAX marks
+    are considered.
     """
     count = 0
     async for events in latest_first(log, EventQuery()):
@@ -232,7 +236,10 @@ def _last_session(events: Sequence[Event]) -> str | None:
 async def collect_facts(
     session: str | None, *, log: EventLog, chains: ChainIndex, texts: TextIndex, crystals: CrystalIndex
 ) -> HandoffFacts:
-    """Collect what a handoff is made from: marks, crystals, open work, failures and files of a session."""
+    """Collect what a handoff is made from: marks, crystals, open work, failures and files of a session.
+
+    If `session` is None, there are no marks, and the failures and files are those of the whole space.
+    """
     marks, task = await _marks_of(log, texts, session)
     own = await _covering_crystals(crystals, marks)
     recent = await _recent_crystals(crystals, besides=own)
@@ -260,7 +267,7 @@ async def collect_facts(
 
 
 async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:
-    """Return the session crystals that cover any of `marks`."""
+    """Return the live session crystals that cover any of `marks`, which are in order of time."""
     if not marks:
         return []
     known = {mark.id for mark in marks}
@@ -280,7 +287,7 @@ async def _recent_crystals(index: CrystalIndex, *, besides: Sequence[Crystal]) -
 
 
 async def _count_older(texts: TextIndex, marks: Sequence[Mark]) -> int:
-    """Count the marks of a session that are older than `marks`, which are its latest."""
+    """Return how many marks of a session are older than `marks`, the latest marks of that session in order of time."""
     first = await texts.read([marks[0].position or 0], neighbours=0) if marks else []
     return first[0].ordinal if first else 0
 

@@ -1,8 +1,8 @@
 """Prepares what hooks show to agents: a brief at the start of a session, and suggested files for a prompt.
 
-To suggest files, a hook runs the prompt engine. This module writes a copy of that engine: a small `mica` package with
-only the modules that are needed. A hook cannot import the whole package, because the import alone exceeds a hook's time
-limit.
+To suggest files, a hook runs the prompt engine, which is the code that ranks files for a prompt. This module writes a
+copy of that engine: a small `mica` package with only the modules that are needed. A hook cannot import the whole
+package, because the import alone exceeds a hook's time limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ class MakeBrief(Protocol):
 async def write_session_answer(
     spools: Spools, *, settings: Settings, brief: MakeBrief, receipt: Callable[[Brief], EventId | None]
 ) -> None:
-    """Make and write the brief that hooks print at the start of a session. An unchanged text is not written again."""
+    """Make and write the brief that hooks print at the start of a session.
+
+    `brief` makes it; `receipt` records it as an event and returns the event's id. An unchanged text is neither recorded
+    nor written again. If the brief is empty, the one written before is removed.
+    """
     budget_tokens = min(settings.brief.budget_tokens, TOKENS_MAX)
     made = await brief(budget_tokens=budget_tokens, deadline_s=DEADLINE_S, is_preview=True)
     while len(made.text) > hook.ANSWER_CHARACTERS_MAX:
@@ -65,7 +69,8 @@ async def write_prompt_answer(
 ) -> None:
     """Write what hooks need to suggest files for a prompt: data on past work and on the working tree, and ranking code.
 
-    If suggestions are switched off or impossible, remove it instead.
+    `root` is the folder of the working tree. If suggestions are switched off or impossible, the data written before is
+    removed instead.
     """
     library = find_stemmer()
     if not settings.observe.offers or navigator is None or root is None or library is None:
@@ -112,9 +117,9 @@ OLD_MAX = 3  # number of copies of other versions that are not deleted, because 
 
 
 def write_engine(home: Path) -> Path:
-    """Write the copy of the prompt engine into the data folder `home`, if it is missing.
+    """Write a copy of this version of the prompt engine into the data folder `home`, if it is missing.
 
-    Return the folder from which hooks import the copy.
+    Return the folder from which hooks import the copy. Copies of other versions are deleted, except the latest OLD_MAX.
     """
     names = ["words.py", "tokens.py", *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py"))]
     sources = {name: (_PACKAGE / name).read_bytes() for name in names if not name.endswith("__init__.py")}

@@ -16,7 +16,7 @@ from mica.model.brief import Brief, Passage
 from mica.tokens import estimate
 
 CHARACTERS_MAX = 20  # per token, on average; a longer text cannot fit
-WORD_TOKENS_LEAST = 0.8  # of anything between two blanks, by the estimate: one punctuation mark
+WORD_TOKENS_LEAST = 0.8  # the fewest tokens that are estimated for a word between blanks: those of a punctuation mark
 DAY_TOKENS = 10  # upper bound of the line with a date
 
 
@@ -96,7 +96,8 @@ def render(
 
     `passages` are sorted best first but shown oldest first, so that later passages are appended and the text before
     them stays the same. `notes` are whole lines, shown after the passages. `measure` counts the tokens that must fit
-    the budget.
+    the budget. Passages that do not fit are dropped, the worst first. `left_out` is the number of passages that were
+    dropped before this call; the brief states the total.
     """
     shown = list(passages)
     while True:

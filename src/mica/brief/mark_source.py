@@ -142,7 +142,7 @@ class MarkSource:
 
 
 class MentionSource:
-    """A source of statements about a concept: each mark or crystal whose text contains the concept's id."""
+    """A source of statements about a concept: the best marks and crystals with all words of the concept's id."""
 
     declared = SourceDeclaration(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
     made_by = declared.invalidated_by
@@ -216,7 +216,10 @@ def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
 
 
 def excerpt_of(mark: Mark, score: float, note: str = "") -> Excerpt:
-    """Convert a mark to an excerpt; `note` is added to its kind."""
+    """Convert a mark to an excerpt.
+
+    The kind of the excerpt, which a brief shows, is the first tag of the mark (or "mark"), followed by `note`.
+    """
     return Excerpt(
         text=mark.text,
         sources=(mark.id,),

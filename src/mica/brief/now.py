@@ -51,7 +51,7 @@ class RecentWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """The proposed content of a section next to its current content."""
+    """The proposed content of a section, and its current content."""
 
     section: str
     current_content: str  # of the section; empty when there is none
@@ -137,7 +137,8 @@ def section_lines(recent: RecentWork) -> list[str]:
 def propose(recent: RecentWork, *, file: Path, section: str, before: str | None) -> Proposal:
     """Propose new content for a section of `file`. If there is no recent work, the file stays the same.
 
-    Raises InvalidInput if `section` is not usable as a title.
+    `before` is the current text of the whole file; None if it does not exist. Raises InvalidInput if `section` is not
+    usable as a title.
     """
     title = section.strip()
     if not title or len(title) > TITLE_CHARACTERS_MAX or not title.isprintable() or title != title.strip("# "):
@@ -163,7 +164,10 @@ def propose(recent: RecentWork, *, file: Path, section: str, before: str | None)
 
 
 def read_file(file: Path) -> str | None:
-    """Return the exact text of a file, or None if it does not exist. Raises InvalidInput if it is not text."""
+    """Return the exact text of a file, or None if it does not exist.
+
+    Raises InvalidInput if it is a folder, has more than SIZE_BYTES_MAX bytes, is not UTF-8, or cannot be read.
+    """
     try:
         if not file.exists():
             return None
@@ -212,7 +216,7 @@ def _create(file: Path, text: str) -> Applied:
 
 
 def _write_backup(file: Path, text: str, *, mode: int, at: datetime) -> Path:
-    """Write a copy next to the file under an unused name."""
+    """Write `text` into a new file next to `file`, with the permissions `mode`, and return the path of the new file."""
     name = f"{file.name}.bak-{at:%Y%m%dT%H%M%SZ}"
     number = 1
     while True:

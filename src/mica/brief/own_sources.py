@@ -30,7 +30,8 @@ def task_sources(
 def concept_sources(store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> list[Source]:
     """Return the sources that answer questions about concepts. One of them, for teachings, also answers tasks.
 
-    Before answering about a concept, each source awaits `stored`, so that it sees all events emitted so far.
+    Before answering about a concept, each source awaits `stored`, so that it sees all events emitted so far. The state
+    and the confidence of a trail are computed with the settings in `gates`.
     """
     return [
         MentionSource(log=store.log, chains=store.chains, texts=store.texts, crystals=store.crystals, stored=stored),

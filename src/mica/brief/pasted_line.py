@@ -74,9 +74,10 @@ class PastedLine:
         return excerpt is not None and self.begins(*neutralize_entry(excerpt.text).splitlines()[1:])
 
     def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
-        """Return True if this line is the list of files that a brief shows for the events in `steps`, or its beginning.
+        """Return True if this line is the list of files that a brief shows for `steps`, or the beginning of that list.
 
-        None in `steps` stands for a purged event, which matches any file. The label of the list depends on `has_query`.
+        `steps` has the last access to each file. None stands for a purged event, which matches any file. `has_query` is
+        True for a brief with a task, in which the list has another label.
         """
         kinds = KINDS_FOR_TASK if has_query else (MOST_USED,)
         if self.begins(*kinds):

@@ -18,7 +18,10 @@ CONFLICTS = "conflicts"  # first word of the line that lists conflicts
 
 
 def receipt(brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> dict[str, object]:
-    """Return the data of the event that records a brief: what it shows, what it costs, and what is missing."""
+    """Return the data of the event that records a brief: what it shows, what it costs, and what is missing.
+
+    `as_of` is the past time that the brief was made for; None for a brief of the present.
+    """
     data: dict[str, object] = {
         "query": redact(brief.query),
         "passages": [_passage(passage) for passage in brief.passages],
@@ -53,7 +56,7 @@ def _passage(passage: Passage) -> dict[str, object]:
 
 
 async def receipts_quoting(log: EventLog, events: Iterable[EventId]) -> list[Event]:
-    """Return the events that quote one of `events`: recorded briefs, and recorded answers of sources about concepts."""
+    """Return the records of briefs, and of answers of sources about concepts, that quote one of `events`."""
     wanted = set(events)
     recorded = await log.query(EventQuery(names=(BRIEF, *GATHERED_NAMES), limit=None))
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]

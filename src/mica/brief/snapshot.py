@@ -27,7 +27,7 @@ BATCH_EVENTS = 1_000
 LATER = "event.later"  # placeholder for an event recorded later, so that positions stay the same
 RECEIPTS_MAX = 2_000  # the latest before that time that are searched for a concept
 UNGATHERED = "it was not gathered by then, and other systems cannot be asked about the past"
-COUNTED_MAX = 2**40  # counted sequences stay below; those of imported events are hashes, far above
+COUNTED_MAX = 2**40  # the number in an event id is below this if its writer counted; in an imported event, it is a hash
 # Events that get their time when they are recorded, with their origins.
 OWN_CLOCK = {RECEIPT: "recalled", **dict.fromkeys(GATHERED_NAMES, "recalled"), TRANSCRIPT_READ: "imported"}
 
@@ -35,7 +35,8 @@ OWN_CLOCK = {RECEIPT: "recalled", **dict.fromkeys(GATHERED_NAMES, "recalled"), T
 async def read_snapshot(log: EventLog, at: datetime) -> EphemeralStore:
     """Return a store with the events that were recorded up to the time `at`, each at its own position.
 
-    Events that were recorded later are in it without their content. An event that was purged since `at` is a tombstone.
+    The store also has the events that were recorded later, but without their content. An event that was purged since
+    `at` is a tombstone.
     """
     past = EphemeralStore()
     position = 0

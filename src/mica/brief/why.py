@@ -103,7 +103,8 @@ class GatherReceipt(msgspec.Struct):
 async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
     """Explain an event.
 
-    A brief, a crystal and an answer of sources are explained line by line; any other event by what led to it.
+    A recorded brief, a crystal and a recorded answer of sources are explained line by line. Any other event is
+    explained by itself and its ancestors, together at most STEPS_MAX events.
     """
     if event.name in (BRIEF, *GATHERED_NAMES) and (receipt := _receipt(event)) is not None:
         because = [await _explain_passage(log, passage) for passage in receipt.passages]
@@ -220,7 +221,10 @@ async def _find(log: ReadLog, identifier: EventId) -> Event | None:
 
 
 async def _note(event: Event, receipt: ReceiptData, shown: str, *, log: ReadLog, chains: ReadChains) -> Why | None:
-    """Explain a line about a whole brief: its conflicts, a gap or its compression. None if `shown` is another line."""
+    """Explain a line about a whole brief: its conflicts, a gap or its compression.
+
+    `shown` has the words of the line. The result is None if it is not such a line.
+    """
     lost = [each for each in receipt.lost if each.kind == CONFLICTS]
     if lost and f"{join_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(shown):
         return _why(event, receipt.query, [await _explain_passage(log, each) for each in lost])
