@@ -47,7 +47,8 @@ CONTEXT_CRYSTALS_MAX = 300  # the latest that are considered for a context
 class Crystals:
     """The crystals of a space, as in `await memory.crystals.make()`.
 
-    A reference is an event, an id or a position. Every method sees all events that were emitted before the call.
+    A reference to an event is the event itself, its id, or its position (12 or "#12"). Every method sees all events
+    that were emitted before the call.
     """
 
     def __init__(
@@ -104,10 +105,14 @@ class Crystals:
         """Crystallize everything up to a level, even periods that are not over; returns the new crystals.
 
         The new crystals are sorted by level, lowest first. The attribute `waiting` of the result lists the periods that
-        got no crystal, with the reasons. `session` limits the call to one session. `tree` makes one crystal of an event
-        and its descendants. `label` is the name of a new epoch or tree. An existing crystal is replaced only if its
-        period has got new marks. A dry run records nothing and makes only the lowest level. Raises ModelError if a
-        configured model fails; mica does not fall back to a digest without a model.
+        got no crystal, with the reasons. An existing crystal is replaced only if its period has got new marks, or if it
+        lost a source.
+
+        `session` limits the call to one session. `tree` makes one crystal of the event with this id and its
+        descendants. `since` ignores marks before this time. `label` is the name of a new epoch or tree. `digest` says
+        whether a model writes the crystals, by default as in the settings. A dry run records nothing, so its crystals
+        are not sources of crystals of higher levels. Raises InvalidInput for an impossible argument, and ModelError if
+        a configured model fails; mica does not fall back to a digest without a model.
         """
         if level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
@@ -134,7 +139,10 @@ class Crystals:
         return made
 
     async def make_due(self, *, since: datetime | None = None) -> builtins.list[Crystal]:
-        """Crystallize the sessions, days, weeks and epochs that are over; returns the new crystals."""
+        """Crystallize the sessions, days, weeks and epochs that are over; returns the new crystals.
+
+        `since` ignores marks before this time.
+        """
         scope = CrystalScope(since=since, digest=await self._digester())
         return list((await self._make(scope)).crystals)
 
@@ -153,8 +161,8 @@ class Crystals:
     async def remake(self, removed: RemovedCrystals) -> Crystallized:
         """Make again the crystals that a purge removed and those that lost a source; make no other crystals.
 
-        Makes nothing if the setting `auto` is off. If an error occurs, it is not raised. Instead, the result lists each
-        removed crystal as waiting, with the error as the reason.
+        Makes nothing if the setting `auto` is off. If an error occurs, it is not raised. Instead, the result lists the
+        crystals in `removed.to_remake` as waiting, with the error as the reason.
         """
         if not self._settings.auto:
             return Crystallized(
@@ -182,8 +190,9 @@ class Crystals:
         """Record a crystal that an agent wrote: statements, each with the marks it cites.
 
         The new crystal supersedes the live crystal of the same period, if there is one. If `period` is omitted, the new
-        crystal is for the current session and covers all marks of the session that no crystal of another period covers.
-        Raises InvalidInput for an impossible argument, and LawBroken if the crystal breaks one of the five laws.
+        crystal is for the current session. Its sources are then `sources` and all marks of the session that no crystal
+        of another period covers. `dropped` has reasons for not citing a source, by the id of the source. Raises
+        InvalidInput for an impossible argument, and LawBroken if the crystal breaks one of the five laws.
         """
         check_several("sources", sources)
         check_several("topics", topics)
@@ -208,7 +217,11 @@ class Crystals:
     async def retract(self, event: Event, *, reason: str) -> EventId:
         """Record that a mark or crystal no longer holds; returns the id of the retraction.
 
-        The event stays in the log, but searches no longer return it. Crystals that cite it are made again without it.
+        The event stays in the log, but searches no longer return it. Crystals made from it are made again without it:
+        at once or, if the setting `auto` is off, by the next call of `make`.
+
+        Raises InvalidInput if the reason is empty, if the event is neither a mark nor a crystal, or if it is a mark
+        that is retracted already or only repeats text that mica gave to an agent.
         """
         if event.name not in (MARK, CRYSTAL):
             raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
@@ -235,9 +248,10 @@ class Crystals:
         until: datetime | None = None,
         limit: int | None = 100,
     ) -> builtins.list[Crystal]:
-        """Return the latest crystals that were not superseded or retracted, oldest first.
+        """Return the `limit` latest crystals that were not superseded or retracted, oldest first.
 
-        With a query, returns the crystals that contain one of its terms, most relevant first.
+        With a query, returns the `limit` most relevant crystals with at least one of its terms, most relevant first.
+        `since` leaves out crystals that end before this time, `until` those that do not begin before it.
         """
         await self._log.stored()
         criteria = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
@@ -288,7 +302,10 @@ class Crystals:
                 yield crystal
 
     async def get(self, reference: Reference) -> Crystal:
-        """Return the crystal of this id or position. Raises UnknownEvent, or InvalidEvent if it is not a crystal."""
+        """Return the crystal of this reference.
+
+        Raises UnknownEvent if there is no such event, and InvalidEvent if the event is not a crystal.
+        """
         event = await self._log.get(reference)
         if event.name != CRYSTAL:
             raise InvalidEvent(
@@ -297,7 +314,7 @@ class Crystals:
         return crystal_of(event)
 
     async def expand(self, reference: Reference) -> builtins.list[Mark] | builtins.list[Crystal]:
-        """Return the sources of a crystal: marks, or crystals of the level below."""
+        """Return the sources of a crystal (marks, or crystals of the level below), without purged ones."""
         crystal = await self.get(reference)
         events = await self._event_log.get_many(crystal.sources)
         if crystal.level == "session":
@@ -305,7 +322,10 @@ class Crystals:
         return [crystal_of(event) for event in events if event.name == CRYSTAL]
 
     async def open_marks(self, *, limit: int = 20) -> builtins.list[Mark]:
-        """Return the latest marks tagged as task, question or problem that no other mark fulfills, oldest first."""
+        """Return the latest marks tagged as task, question or problem that no other mark fulfills, oldest first.
+
+        At most `limit` marks are returned.
+        """
         await self._log.stored()
         return await find_unfulfilled(
             log=self._event_log, chains=self._chains, texts=self._texts, crystals=self._crystals, limit=limit
@@ -324,10 +344,10 @@ class Crystals:
         return await self._teachings.teachings(with_ended=with_ended)
 
     async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
-        """Promote a crystal to a teaching and return the teaching; a crystal that is one already stays as it is.
+        """Promote a crystal to a teaching and return the teaching. If it is promoted already, return its teaching.
 
         `by` is the person or agent who promotes it, by default the agent or user of the current context. Raises
-        InvalidInput if the event is not a crystal, or the crystal was superseded or retracted.
+        InvalidInput if the event is not a crystal, or if the crystal was superseded or retracted or lost a source.
         """
         here = self._log.here.context
         self._log.check_asserted(by or "", reason)

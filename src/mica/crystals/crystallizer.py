@@ -61,7 +61,7 @@ from mica.store.priority import Pause, never_give_way, never_pause
 from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 
 Due: TypeAlias = DuePeriod[Mark] | DuePeriod[Crystal] | Waiting
-MARKS_AT_ONCE = 50_000  # waiting marks per run; the others follow when these are covered
+MARKS_AT_ONCE = 50_000  # marks without a crystal that one run reads; a later run reads the others
 MARKS_PAGE = 500  # marks per read: about 10 ms
 COMMITTED = "committed:"  # prefix of the method of a crystal that an agent wrote
 TOO_LITTLE = "its sources are too short to be summarized"
@@ -70,7 +70,7 @@ MEANWHILE = {  # laws that a crystal may break because of another process
     "overlap": "another process made its crystal meanwhile",
     "provenance": "a source was retracted, superseded or purged meanwhile",
 }
-COUNTED_MAX = 20_000  # marks beneath the sources of a crystal, up to which their words are counted again
+COUNTED_MAX = 20_000  # if more marks are beneath the sources of a crystal, the words of the marks are not counted again
 
 
 def extractive(give_way: Callable[[], Awaitable[None]] = never_give_way, pause: Pause = never_pause) -> Digester:
@@ -189,7 +189,7 @@ class Crystallizer:
         return Crystallized(crystals=tuple(made), waiting=tuple(waiting))
 
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
-        """Return the period and sources of every retracted crystal. The same sources are not crystallized again."""
+        """Return the period and sources of every retracted crystal, for which no crystal is made again."""
         retractions = await self._log.query(EventQuery(names=(RETRACTED,), limit=None))
         events = await self._log.get_many([retraction_target(each) for each in retractions])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
@@ -260,7 +260,10 @@ class Crystallizer:
         return await self._record(draft, context)
 
     async def of_session(self, session: str) -> tuple[str, list[EventId]]:
-        """Return the period of a session, and the ids of its live marks that no crystal of another period covers."""
+        """Return the name of the period of a session, and ids of marks.
+
+        These are the live marks of the session that no crystal of another period covers.
+        """
         period = periods.session_period(session)
         before = await self._crystals.query(CrystalQuery(period=period))
         covered = await self._log.get_many([each for crystal in before for each in crystal.sources])
@@ -360,7 +363,10 @@ class Crystallizer:
         return last_at
 
     async def _unsealed(self, session: str | None) -> AsyncIterator[Event]:
-        """Yield the marks that no crystal covers, at most about MARKS_AT_ONCE; other queries can run between pages."""
+        """Yield the marks of `session` that no crystal covers, at most about MARKS_AT_ONCE.
+
+        If `session` is None, the marks of all sessions are yielded. Other queries can run between two pages of marks.
+        """
         count, last = 0, 0
         while count < MARKS_AT_ONCE:
             await self._give_way()
@@ -431,7 +437,8 @@ class Crystallizer:
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
         """Return each purged epoch in `survivors` as a due period without sources, so that it gets no new crystal.
 
-        An epoch is returned as waiting instead if one of its weeks may still get a new crystal.
+        An epoch is returned as waiting instead if one of its weeks may still get a new crystal. `spent` are the sources
+        that turned out to be too short for a crystal; they are not waited for.
         """
         if not survivors:
             return []
@@ -498,7 +505,10 @@ class Crystallizer:
     async def _close(
         self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> Crystal | Waiting:
-        """Make and record the crystal of a period; returns Waiting if its sources are too short or have changed."""
+        """Make the crystal of a period and, unless this is a dry run, record it.
+
+        Returns Waiting instead if the sources are too short, or if another process changed them meanwhile.
+        """
         if not due_period.sources:
             await self._withdraw(due_period.superseded, LITTLE_LEFT, request, context)
             return _waiting(due_period, TOO_LITTLE)
@@ -544,7 +554,8 @@ class Crystallizer:
     ) -> CrystalDraft | None:
         """If an agent wrote the crystal to be replaced, return a draft of its statements plus a digest of new sources.
 
-        Returns None if no agent wrote the crystal, or if its statements cannot be used.
+        `made_of` has all sources, new or not. Returns None if no agent wrote the crystal, or if its statements cannot
+        be used.
         """
         written = [each for each in due_period.supersedes if each.method.startswith(COMMITTED)]
         if not written:

@@ -52,12 +52,12 @@ from mica.store.priority import Pause, never_pause, with_pauses
 
 Count: TypeAlias = Callable[[str], int]
 
-INDIFFERENT = 0.6  # of the mean salience; units below it have negative worth, so that empty sentences are never chosen
+INDIFFERENT = 0.6  # of the mean salience; words below it have negative worth, so that empty sentences are never chosen
 REQUEST_SHARE = 0.195  # of the budget, for requests: they are no evidence of work
 HEAD_FACTOR = 1.5  # the first sentence of a mark usually names its subject
 FILLER_FACTOR = 0.8
 CITING_MAX = 8  # sources per unit that are compared with a dropped source
-THOUGHT_UNITS_MIN = 2  # without numbers; a heading of one word is not useful
+THOUGHT_UNITS_MIN = 2  # words of a sentence that are no numbers; a heading of one word is not useful
 TOOL_KINDS = frozenset({"edit", "command"})  # marks of tool use
 FACTORS = {  # the value of a mark by its tags; the highest counts
     "report": 1.5, "veto": 1.0, "eureka": 1.0, "milestone": 1.0, "decision": 1.0, "reflection": 0.95, "commit": 0.9,
@@ -107,7 +107,8 @@ def extract(
 
     Prompts, plans, and sentences that repeat `task` take at most REQUEST_SHARE of the budget, unless there is nothing
     else. If the sources are statements of crystals, pass as `counted` the tally of all marks beneath them; otherwise
-    each source counts by its weight. `pause` is called every few microseconds, so that background work can yield.
+    each source counts by its weight. `count` returns the tokens of a text. `table` has the learned weights, by default
+    those that are shipped with mica. `pause` is called between small steps and may block, so that queries come first.
     Raises InvalidInput if a time has no time zone or the budget is negative.
     """
     _check(sources, budget_tokens)
@@ -264,7 +265,7 @@ def _thoughts(sentences: Iterable[list[Sentence]], is_thought: Test) -> list[lis
 def _is_thought(sentence: Sentence, table: Table) -> bool:
     """Return True if a sentence is worth quoting: it is readable by itself and is neither announcement nor boilerplate.
 
-    Instructions and questions in a prompt are not, nor are headings after the first sentence of the prompt.
+    In a prompt, instructions and questions are not worth quoting, and neither are headings after the first sentence.
     """
     text = sentence.text
     named = sum(not unit.isdigit() for unit in sentence.units)
@@ -281,7 +282,7 @@ def _is_thought(sentence: Sentence, table: Table) -> bool:
 
 
 def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
-    """Return True for a sentence about an edit, command or error that says nothing specific.
+    """Return True for a sentence in a mark about an edit, command or error that says nothing specific.
 
     Examples are "Exit code 1" and "String to replace not found in file.", which has only common words. A sentence with
     an identifier is never boilerplate.
@@ -388,7 +389,8 @@ def topics(
 ) -> tuple[str, ...]:
     """Return the terms with the highest worth, at most TOPICS_MAX, in their most frequent spelling.
 
-    Numbers and verbs are left out.
+    `lines` has the sentences of each source, and `worth` the worth of each unit (term or identifier). `spell` yields
+    the units of a text with their spellings. Numbers and verbs are left out.
     """
     sentences = [sentence for line in lines for sentence in line]
     counts = Counter(unit for sentence in sentences for unit in sentence.units)

@@ -42,7 +42,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def quote_latest(self) -> Digest:
-        """Return a digest that quotes the latest sources verbatim, at most TOKENS_LEAST tokens."""
+        """Return a digest that quotes the latest sources verbatim, with at most TOKENS_LEAST tokens together."""
         quotes: list[Statement] = []
         left = TOKENS_LEAST
         for source in reversed(self.sources):
@@ -87,7 +87,10 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
 def make_draft(
     due_period: DuePeriod[Mark] | DuePeriod[Crystal], made_of: Material, digest: Digest, *, method: str
 ) -> CrystalDraft | None:
-    """Return a draft made from a digest; None if the digest is empty or not shorter than its sources."""
+    """Return a draft made from a digest; None if the digest has no insight or is not shorter than its sources.
+
+    `method` is the name of the method that made the digest, which is recorded.
+    """
     parts = DraftSections(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
     if not parts.insight or parts.tokens >= made_of.tokens:
         return None

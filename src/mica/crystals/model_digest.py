@@ -87,8 +87,9 @@ async def model_digest(
 ) -> ModelDigest:
     """Make a digest of `sources` with the models of a tier, within the budget and shorter than the sources together.
 
-    Raises InvalidInput if the sources have no text, InvalidAnswer if no statement of the model can be used, and
-    ModelError if a call fails.
+    Without `budget_tokens`, the budget is the share SHARE of the tokens of the sources, but at least TOKENS_MIN.
+    `agent` is the agent whose model budget is charged. Raises InvalidInput if the sources have no text, InvalidAnswer
+    if no statement of the model can be used, and ModelError if a call fails.
     """
     notes = [source for source in sources if source.text.strip()]
     if not notes:
@@ -165,7 +166,8 @@ class _DigestRun:
     async def condense(self, notes: Sequence[PromptNote]) -> AcceptedStatements:
         """Digest the notes in parts that fit the window. If there are several parts, digest their statements again.
 
-        Raises InvalidAnswer if the statements of several parts are not shorter than the notes, or if there are none.
+        Raises InvalidAnswer if there are several parts and no statement was accepted, or if the statements together are
+        not shorter than the notes.
         """
         parts = list(_parts(notes, self._room))
         if not self.parts:
@@ -380,9 +382,10 @@ def find_ungrounded(text: str, sources: Iterable[str]) -> str | None:
 
 
 def needed_citations(text: str, sources: Mapping[EventId, str]) -> tuple[EventId, ...]:
-    """Return the sources in `sources` that are needed to cover the words of a sentence.
+    """Return the ids of the sources that are needed to cover the terms of the sentence `text`.
 
-    Models cite too many sources. A source is left out if the other sources cover all words that it covers.
+    `sources` has the text of each source that a model cited. Models cite too many: a source is left out if the others
+    cover all terms of the sentence that it contains.
     """
     left = set(terms(text))
     overlaps = {name: left & set(terms(source)) for name, source in sources.items()}

@@ -14,7 +14,7 @@ from mica.crystals.digest import DigestSource
 from mica.model.crystal import NEUTRAL, Mood
 
 SWING, SHARE_SWING = 0.3, 0.4  # how far words of success or failure, and tests or commits, can move a number
-TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # counts of marks and kinds at which a number is 1
+TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # marks (twice) and kinds of marks at which the number reaches 1
 
 _FAILED = re.compile(
     r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE

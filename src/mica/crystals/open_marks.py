@@ -11,7 +11,7 @@ from mica.store.protocol import LATEST_MARKS, ChainIndex, CrystalIndex, EventLog
 
 OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that can be fulfilled
 
-CRYSTALS_MAX = 60  # the latest without a higher crystal; older open marks were left open on purpose
+CRYSTALS_MAX = 60  # the latest crystals that no other covers; marks that are open in older ones were left so on purpose
 
 
 async def find_unfulfilled(

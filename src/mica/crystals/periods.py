@@ -1,7 +1,8 @@
 """Decides when a session, day, week or epoch is over, and which sources its crystal gets. `now` is a parameter.
 
 Marks are crystallized when their session is over. Small sessions are pooled at the end of the day, so that no crystal
-is longer than its sources. After a late mark or a retraction, the crystal and those above it get a new revision.
+is longer than its sources. After a late mark or a retraction, the crystal of the period and those above it get a new
+revision.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ def sessions(
 ) -> Iterator[DuePeriod[Mark] | Waiting]:
     """Yield the sessions, and daily pools of small sessions, that can be crystallized now, and those that must wait.
 
-    `marks` are the marks that no crystal covers. `live` has the present crystals of their sessions and pools, and
-    `last_at` the time of each session's last event. With `forced`, every session counts as over. Marks in `sealed`
+    `marks` are the marks that no crystal covers, and `live` the present crystals of their sessions and pools. A session
+    is over if it is in `ended`, or if it had no event for the time `idle`; `last_at` has the time of the last event of
+    sessions that had events after their last mark. With `forced`, every session counts as over. Marks in `sealed`
     belonged to a crystal that was removed, so they are included even if their session is not over.
     """
     by_period = {crystal.period: crystal for crystal in live}
@@ -262,8 +264,9 @@ def epochs(
     """Yield the epochs that can be crystallized now, and the one that waits for its milestone.
 
     `crystals` are the week crystals that no epoch covers. A milestone ends an epoch and begins the next one. `live` has
-    the epochs by period, `survivors` the purged ones. `homes` maps a week to its former epoch; a new revision of the
-    week belongs to that epoch again. The name of an epoch does not contain the text of its milestone.
+    the epoch crystals by period, and `survivors` what is known of purged ones. `homes` maps the period of a week to
+    that of its former epoch; a new revision of the week belongs to that epoch again. With `forced`, the last epoch ends
+    without a milestone, and gets the name `label`. The period of an epoch does not contain the text of its milestone.
     """
     known = live or {}
     gone = {each.period: each for each in survivors}

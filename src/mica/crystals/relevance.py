@@ -18,7 +18,7 @@ PHRASE_BONUS = 0.3  # for a query that occurs in the crystal word for word
 
 
 def score_recency(at: datetime, now: datetime) -> float:
-    """Return 1 for a crystal that ends at `now`, half for one that ends a week earlier, and so on."""
+    """Return 1 for a crystal that ends at `now`. The score is halved for each week that a crystal ends earlier."""
     return decay(now - at, half_life_days=HALF_LIFE_DAYS)
 
 
@@ -40,10 +40,10 @@ def score_relevance(crystal: Crystal, query_terms: frozenset[str], query: str) -
 async def read_matching(
     index: CrystalIndex, query_terms: Collection[str], query: CrystalQuery, *, limit: int | None = None
 ) -> list[Crystal]:
-    """Return the crystals that fit `query` and contain one of `query_terms`, in the index's order.
+    """Return the crystals that fit `query` and contain at least one of `query_terms`, in the order of the index.
 
-    At most `limit` crystals are read: those with the most terms and, of equals, the latest. Only crystals that are read
-    are checked for lost sources, because the check is slow.
+    At most `limit` crystals are read (None: all): those with the most terms and, of equals, the latest. Only crystals
+    that are read are checked for lost sources, because the check is slow.
     """
     of_any = msgspec.structs.replace(query, is_stale=None)
     postings = await index.postings(sorted(query_terms), of_any) if query_terms else {}

@@ -23,7 +23,7 @@ class RemovedCrystals(msgspec.Struct, frozen=True, kw_only=True):
 
     periods: frozenset[str] = frozenset()
     sources: frozenset[EventId] = frozenset()
-    sealed: frozenset[EventId] = frozenset()  # the sources that are marks of session crystals, trees excluded
+    sealed: frozenset[EventId] = frozenset()  # the marks that were sources of session crystals (trees do not count)
     to_remake: tuple[Crystal, ...] = ()  # the crystals to make again
 
     @classmethod

@@ -113,9 +113,9 @@ _CHORE = re.compile(
 
 
 class UnitMentions(msgspec.Struct, array_like=True, gc=False):
-    """Counts of the mentions of one unit (a term or identifier), and the numbers of its first and its last mark."""
+    """Counts of the mentions of one unit (a term or identifier), and where it is mentioned first and last."""
 
-    first: int
+    first: int  # index of the mark among all marks, from 0
     last: int
     marks: float = 0.0
     sentences: int = 0
@@ -185,7 +185,7 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     text: str
     units: tuple[str, ...]  # each once, in order
-    place: int  # of its mark among all
+    place: int  # index of its mark among all marks, from 0
     is_head: bool
     kinds: tuple[str, ...]
     weight: float = 1.0

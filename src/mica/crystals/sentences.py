@@ -17,7 +17,7 @@ from mica.store.priority import Pause, never_pause, with_pauses
 
 CLAUSE_WORDS_MIN = 4  # a shorter piece before or after a colon means little by itself
 LONG_WORDS = 12  # a shorter sentence is one thought and stays whole
-TAIL_CHARACTERS = 12  # that are checked for the end of a line or sentence; all of them would take quadratic time
+TAIL_CHARACTERS = 12  # last ones, in which the end of a line or sentence is looked for; all would take quadratic time
 
 _LINE = re.compile(r"[^\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _BULLET = re.compile(r"(?:[-*•–—]{1,3}|\d{1,3}[.)]|\[[ xX]\])\s+")
@@ -195,7 +195,7 @@ def is_significance(sentence: str) -> bool:
 
 
 LENGTH_POWER = 0.8  # of the tokens that a gain is divided by; at 1 short sentences win too often
-COVERED_SHARE = 0.85  # of a sentence's units in other sentences: then it is redundant
+COVERED_SHARE = 0.85  # of a sentence's units; if other sentences have so many of them, the sentence is redundant
 
 
 class SentenceCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):

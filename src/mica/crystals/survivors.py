@@ -20,10 +20,11 @@ SURVIVORS = "survivors"  # a key of the record's data
 
 
 async def crystals_to_remake(index: CrystalIndex, removed: Iterable[Event], selection: Selection) -> list[Crystal]:
-    """Return the live crystals in `removed` that are to be made again.
+    """Return the live crystals that a purge removes and that are to be made again.
 
-    These do not match the purge themselves. If a value is the only condition of the purge, crystals that contain it are
-    included, too.
+    `removed` has the events of all crystals that the purge removes, and `selection` its conditions. A crystal is made
+    again if it does not fit the conditions itself, but only lost a source. If a value is the only condition, crystals
+    that contain the value are made again, too.
     """
     others = [event for event in removed if selection.conditions == ("value",) or not selection.fits(event)]
     positions = frozenset([event.position for event in others if event.position is not None])
@@ -35,7 +36,8 @@ async def survivors(
 ) -> list[Survivor]:
     """Return survivors for the epoch and tree crystals in `removed`, from which these can be made again.
 
-    If records of earlier purges (`records`) are purged as well, the survivors in these records are included.
+    If records of earlier purges (`records`) are purged as well, the survivors in these records are included, without
+    their labels. A survivor is left out if its period contains text that is purged (by `selection`).
     """
     found = [await _survivor(log, each) for each in removed if each.level == "epoch" or each.is_tree]
     # Labels in a purged record are dropped with it.
@@ -55,7 +57,7 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
 
 
 def _redact(survivor: Survivor, selection: Selection) -> Survivor:
-    """Return the survivor without its label if that contains purged text, and without the weeks that contain it."""
+    """Return the survivor without purged text: without a label, and without names of weeks, that contain such text."""
     return msgspec.structs.replace(
         survivor,
         label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,

@@ -67,10 +67,10 @@ class TeachingBook:
     async def promote(
         self, identifier: EventId, *, by: str, reason: str = "", origin: Origin = "user", context: Context
     ) -> Teaching:
-        """Promote a crystal to a teaching and return the teaching; a crystal that is one already stays as it is.
+        """Promote a crystal to a teaching and return the teaching. If it is promoted already, return its teaching.
 
-        A teaching from an earlier revision of the crystal is withdrawn. Raises InvalidInput if the crystal was
-        superseded or retracted, or has lost a source.
+        A teaching from an earlier revision of the crystal is withdrawn. Raises UnknownEvent if there is no such event,
+        and InvalidInput if it is not a crystal, was superseded or retracted, or has lost a source.
         """
         crystal = await self._live_crystal(identifier)
         earlier = await self.teachings(with_ended=True)
@@ -123,7 +123,7 @@ class TeachingBook:
     async def withdraw(self, identifier: EventId, *, reason: str, context: Context) -> Teaching:
         """End a teaching and return it; a teaching that has ended already stays as it is.
 
-        Raises InvalidInput if the event is not a teaching.
+        Raises UnknownEvent if there is no such event, and InvalidInput if the event is not a teaching.
         """
         teaching = await self._teaching(identifier)
         if teaching.ended is None:
