@@ -1,6 +1,6 @@
 """The command line: each command parses its options, calls a `Memory`, and prints the result.
 
-To add a command, write its function in the module of its noun, and list it here in EVERYDAY or GROUPS.
+To add a command, write its function in a module of this package, and list it here in EVERYDAY, GROUPS or HIDDEN.
 """
 
 from __future__ import annotations

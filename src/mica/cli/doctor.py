@@ -188,7 +188,10 @@ def _events_per_context(sizes: Sizes) -> float | None:
 
 
 async def _show_unavailable(memory: Memory, output: Output, reason: str) -> None:
-    """Print why a store does not answer or cannot be written, and which events wait for it."""
+    """Print why a store does not answer or cannot be written.
+
+    If events wait for it, also print how many, how large they are, and the folder that they are in.
+    """
     waiting_events, waiting_bytes = await memory.upkeep.backlog()
     problems = [reason, *memory.upkeep.damaged]
     advice = [*problems]
@@ -221,7 +224,10 @@ def _versions() -> dict[str, str]:
 
 
 def _write_problems(place: Path | str, segments: Path | None) -> list[str]:
-    """Return why the file of a space cannot be written or created. An address is not checked: the result is empty."""
+    """Return one sentence for each file or folder of a space that cannot be written or created.
+
+    Nothing is checked for an address or for a space in memory: the result is empty.
+    """
     if is_address(place) or str(place) == ":memory:":
         return []
     file = Path(place).expanduser().absolute()

@@ -260,7 +260,10 @@ def _json_object(text: str) -> dict[str, object]:
 def show_events(
     output: Output, events: Sequence[Event], fields: Fields | None = None, *, emptiness: str | None = None
 ) -> None:
-    """Print events, one on each line, with the selected fields. If there are none, print `emptiness` or a hint."""
+    """Print events, one on each line, with the selected fields.
+
+    Without events, print the clause `emptiness`, which says why there are none; if it is None, print a hint.
+    """
     nothing = "no events match; `mica events tail` shows the latest, `mica upkeep spaces` the other spaces"
 
     def for_people(console: Console) -> None:
@@ -273,7 +276,7 @@ def show_events(
 
 
 def print_event(console: Console, event: Event, fields: Fields | None = None) -> None:
-    """Print an event on one line."""
+    """Print an event on one line: the fields in `fields` or, if that is None, the text of `event_text`."""
     if fields is None:
         console.print(event_text(event, console.width - 40), overflow="ellipsis", no_wrap=True)
     else:
@@ -307,7 +310,11 @@ def relation_of(event: Event) -> str:
 
 
 def event_text(event: Event, width: int, *, with_relation: bool = True) -> str:
-    """Format an event as one line of rich markup; its text is cut to about `width` characters."""
+    """Format an event as one line of rich markup: its number, time, name, agent (or user, or origin) and text.
+
+    The text has at most `width` characters, or 20 if `width` is less; the other parts are added to that. With
+    `with_relation`, the text of a mark begins with its relation to its parent.
+    """
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
@@ -340,7 +347,8 @@ def _group_by_parent(events: Sequence[Event]) -> dict[str | None, list[Event]]:
 def _draw(top: Event, below: Sequence[Event]) -> Iterator[str]:
     """Yield the lines of a tree of events.
 
-    A very deep line begins with its depth, and only the innermost of its branches are drawn.
+    A line that is more than DRAWN_STEPS levels deep begins with its depth, and only the innermost of the branches that
+    lead to it are drawn.
     """
     children = _group_by_parent(below)
     waiting = [(top, 0, "", "")]

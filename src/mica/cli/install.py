@@ -125,10 +125,12 @@ def _apply_plan(
     output: Output,
     notes: bool,
 ) -> None:
-    """Show a plan, ask, and apply it. Then call `on_applied`, also if there was nothing to change.
+    """Show a plan, ask unless `yes` is set, and apply it.
 
-    `others` are files of mica itself that are written or removed too. Exits 1 if a client has a problem, or if there
-    were changes that were not applied and this is no dry run.
+    `others` are files of mica itself, which `on_applied` writes or removes. `on_applied` is called after the plan was
+    applied, and also if there was nothing to change and this is no dry run. With `notes`, which an installation sets,
+    the hints of the clients are printed. Exits 1 if a client has a problem, or if there were changes that were not
+    applied and this is no dry run.
     """
     if not output.as_json:
         _show(plan, clients, others, machine, verb="write" if notes else "remove")

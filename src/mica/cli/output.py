@@ -58,7 +58,7 @@ class Output:
             self.console = Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
 
     def show(self, document: object, for_people: Callable[[Console], None]) -> None:
-        """Print the document as JSON, or call `for_people` to print text."""
+        """Print the document if JSON was requested; else call `for_people`, which prints text to a console."""
         if self.as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
         else:
@@ -255,10 +255,11 @@ def _is_named(place: Path | str) -> bool:
 
 
 def target(settings: Settings, store: object, space: object, *, directory: Path | None = None) -> Path | str:
-    """Return the store that --store or --space selects; else the `store` setting; else the space of the directory.
+    """Return the store that --store or --space selects; else the `store` setting; else the space of `directory`.
 
-    `space` is the name of a space, its unique beginning, or a directory. Raises InvalidInput if no name or several
-    names match, or if the folder of a file does not exist, and UsageError if both options are given.
+    `store` and `space` are the values of these options, and `directory` is the current directory by default. `space` is
+    the name of a space, its unique beginning, or a directory. Raises InvalidInput if no name or several names match, or
+    if the folder of a file does not exist, and UsageError if both options are given.
     """
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
@@ -278,7 +279,10 @@ def target(settings: Settings, store: object, space: object, *, directory: Path 
 
 
 def _checked_store(store: str, *, home: Path) -> str:
-    """Return `store` unchanged. Raises InvalidInput if its folder does not exist; mica's data folder is created."""
+    """Return `store` unchanged. Raises InvalidInput if it is a file in a folder that does not exist.
+
+    A missing folder inside mica's data folder `home` is allowed, because mica creates it when it opens the store.
+    """
     if is_address(store) or "\0" in store:  # the code that opens it reports a bad name
         return store
     file = Path(store).expanduser().absolute()

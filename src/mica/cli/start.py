@@ -185,7 +185,7 @@ def _start_import(
     only: Path | str | None,
     yes: bool,
 ) -> Start | None:
-    """Plan the imports, ask whether to import, and return what to show.
+    """Plan the imports, ask whether to import, and return which space to show.
 
     If nothing is imported, that is the chosen space, or one with sessions. Without one, it is the sample if there was
     nothing to import; if the user declined, it is this directory's space, or None if that is empty.
@@ -278,10 +278,10 @@ def _plan_projects(
 def _ask_to_import(
     plans: Plans, *, settings: Settings, into: Path | str | None, output: Output, yes: bool
 ) -> bool | None:
-    """Print what can be imported, and ask. Returns False if the user declines.
+    """Print what can be imported, and ask. Returns True to import, and False if the user declines.
 
-    Nothing is asked if nothing is new. Without a terminal, each project is imported into its own space without asking;
-    imports into one shared store would need an answer, so None is returned instead.
+    Nothing is asked if `yes` is set or if nothing is new. Without a terminal, each project is imported into its own
+    space without asking; imports into one shared store would need an answer, so None is returned instead.
     """
     waiting = asyncio.run(_count_unread(plans.plans, settings))
     projects = len(plans.plans) if into is None else _count_projects(plans, settings)

@@ -109,7 +109,10 @@ async def _until(end_at: datetime | None) -> AsyncIterator[None]:
 
 
 async def _follow(memory: Memory, query: EventQuery, *, after: int | None) -> AsyncIterator[Event]:
-    """Yield the events of a query, then new ones as they are stored, unless the query ends in the past."""
+    """Return an iterator over the events of a query after the position `after`, by default the end of the log.
+
+    It then waits for new events, unless the query ends in the past.
+    """
     if query.until is None or query.until > utc_now():
         return memory.events.follow(query, after=after)
     return memory.events.log(query, after=await memory.events.position() if after is None else after)
