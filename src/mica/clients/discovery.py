@@ -81,8 +81,9 @@ def usual_places(settings: Settings, user: UserHome) -> list[TranscriptFolder]:
 def plan_imports(places: Iterable[TranscriptFolder], *, settings: Settings, into: Path | str | None) -> Plans:
     """Plan an import of all transcripts in `places`.
 
-    Each transcript goes into the space of its working directory. If `into` names a store, all go there instead. Files
-    that cannot be read and files that are not transcripts are listed in the result.
+    Each transcript goes into the space of its working directory or, if it names none, into the space `unknown`. If
+    `into` names a store, all go there instead. Files that cannot be read and files that are not transcripts are listed
+    in the result.
     """
     strange: list[Path] = []
     unreadable: dict[str, str] = {}

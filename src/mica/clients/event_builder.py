@@ -6,7 +6,7 @@ file twice, in pieces or in another order gives the same ids. `nth` makes a name
 
 | client | prompt | call | closing words |
 | --- | --- | --- | --- |
-| claude-code | prompt id | tool use id | the record's uuid |
+| claude-code | prompt id | tool use id | the turn and a hash of the words, see `closing_name` |
 | codex | turn id | turn id:tool use id, since a fork keeps both | turn id |
 | gemini, copilot | `nth(text)` | `nth([arguments, failed])`, because their hooks have no ids | the prompt's |
 | opencode | message id | call id | message id of the prompt |
@@ -126,7 +126,7 @@ class EventBuilder:
 
     @property
     def parent(self) -> Ref:
-        """The parent of the next event: the prompt of the current turn, or the start of the session before any turn."""
+        """The parent of the next event: the prompt of the current turn. Before any turn, the start of the session."""
         return self.turn or self.root(f"session:{self.session}")
 
     def root(self, key: str) -> Ref:
@@ -143,7 +143,8 @@ class EventBuilder:
     def place(self, session: str | None, *, agent: str | None = None, branch: str | None, cwd: str | None) -> None:
         """Set the session, agent and branch of the events that follow.
 
-        The first `cwd` becomes the root that file paths are relative to, if the builder was created without a root.
+        If `session` is None, the session stays the same; if `agent` is None, the agent is the client itself. The first
+        `cwd` becomes the root that file paths are relative to, if the builder was created without a root.
         """
         self.session = session or self.session
         place = label(self.session), label(agent or self.client), label(branch)

@@ -43,7 +43,12 @@ _IGNORED = PASSED_OVER | frozenset(
 
 
 class HookReader:
-    """Turns the spooled lines of one session into events."""
+    """Turns the spooled lines of one session into events.
+
+    `state` is what `state()` returned after the last import of such lines. `root_of` returns the root of the working
+    tree that a folder belongs to. Without `keeps_prompts`, no text of a prompt or an answer is recorded. Calls of the
+    tools in `excluded` result in no events.
+    """
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from mica.store.protocol import EventLog
 from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # stored in one step, together with the offset reached
-TORN_BYTES_MAX = 2**20  # of a line that is still being written; a longer rest is read to find out
+TORN_BYTES_MAX = 2**20  # a new part of a file that is shorter may be one unfinished line; a longer one is imported
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,10 @@ class Importer:
         root: Path | Mapping[Path, Path | None] | None,
         on_progress: Callable[[Progress], None],
     ) -> Imported:
-        """Import these transcripts in order. Files that cannot be read are listed in the result."""
+        """Import these transcripts in order. Files that cannot be read are listed in the result.
+
+        `root` works as in `Clients.import_transcripts`.
+        """
         done = Imported()
         places = await self._offsets()
         files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
@@ -215,7 +218,7 @@ class TranscriptOffset(msgspec.Struct, frozen=True, kw_only=True):
     transcript: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str
-    settled: bool = True  # False: the last turn may continue; an earlier mica took every turn as ended
+    settled: bool = True  # False: the last turn may continue; records of older versions, without this field, say True
 
 
 class ImportState(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,7 +241,7 @@ class TranscriptChunk(msgspec.Struct, frozen=True, kw_only=True):
 
     place: int
     events: list[Event]
-    ends: list[int]  # for each event, the offset after its line
+    ends: list[int]  # for each event, the place after its record
     settled: bool = False
 
 

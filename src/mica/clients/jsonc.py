@@ -66,7 +66,10 @@ def depth_of(text: str, keys: Sequence[str]) -> int:
 
 
 def with_value(text: str, keys: Sequence[str], value: object) -> str:
-    """Return `text` with `value` set under nested keys. Keys that do not exist are added at the end of their object."""
+    """Return `text` with `value` set under nested keys. Keys that do not exist are added at the end of their object.
+
+    Raises InvalidInput if the text is not JSON, or if a value on the way to the last key is not an object.
+    """
     text = text if text.strip("\ufeff \t\r\n") else "{}\n"
     known = depth_of(text, keys)
     node = _walk(text, keys[:known])
@@ -80,7 +83,10 @@ def with_value(text: str, keys: Sequence[str], value: object) -> str:
 
 
 def with_item(text: str, keys: Sequence[str], value: object) -> str:
-    """Return `text` with `value` appended to the array under nested keys. The array is created if necessary."""
+    """Return `text` with `value` appended to the array under nested keys. The array is created if necessary.
+
+    Raises InvalidInput if the text is not JSON, or if the value under the keys is not an array.
+    """
     if value_at(text, keys) is MISSING if text.strip() else True:
         return with_value(text, keys, [value])
     return _put(text, _walk(text, keys), value, key=None, unit=_unit(text))

@@ -42,8 +42,8 @@ def excerpt_from_counts(text: str, *, start: int, count: int, total: int) -> Exc
 def excerpt_from_numbers(text: str, *, limit: int | None) -> Excerpt | None:
     """Build an excerpt from lines that begin with their numbers (`10<tab>text`); None if the first line has none.
 
-    `limit` is the number of lines that was requested. If there are fewer and the last one is empty, the file ends
-    there.
+    `limit` is the number of lines that was requested; None if all were. If there are fewer lines and the last one is
+    empty, the excerpt reaches the end of the file.
     """
     found: list[str] = []
     start = 0
@@ -89,7 +89,8 @@ def count_lines(text: str) -> int:
 def relative_path(path: str, *, root: str | None, cwd: str | None) -> str:
     """Return a path relative to `root` if it is inside `root`, else absolute; always with forward slashes.
 
-    A path that begins with `~`, and a relative path if `cwd` and `root` are None, are only normalized.
+    A relative `path` is relative to `cwd` or, if that is None, to `root`. A path that begins with `~`, and a relative
+    path if both are None, are only normalized.
     """
     path, root, cwd = with_slashes(path), root and with_slashes(root), cwd and with_slashes(cwd)
     if not path.startswith(("/", "~")) and not _DRIVE.match(path):

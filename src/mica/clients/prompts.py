@@ -38,7 +38,7 @@ def text_of_prompt(prompt: Prompt) -> str:
 
 
 class PromptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client adds to prompts; removes it, so that only the words that a person typed remain."""
+    """Removes the texts that one client adds to prompts, so that only the words that a person typed remain."""
 
     injected: tuple[str, ...] = ()  # names of the elements that the client and its hooks insert
     openings: tuple[str, ...] = ()  # a prompt that begins like this was written by the client

@@ -55,8 +55,8 @@ class Reader(Protocol):
     def find(self, root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
         """Return the transcripts in a folder, newest first. If `root` is a file, return only this file.
 
-        Files that cannot be read are added to `unreadable` with the reason. If it is None, the first one raises
-        OSError.
+        Files that cannot be read are added to `unreadable` with the reason. If `unreadable` is None, the first such
+        file raises OSError.
         """
 
     def head(self, path: Path) -> TranscriptHead | None:
@@ -102,7 +102,7 @@ def find_files(root: Path, *, is_one: Callable[[str], bool], unreadable: dict[st
     """Return the files below a folder whose names satisfy `is_one`, newest first.
 
     If `root` is a file, return only this file. Files that cannot be read are added to `unreadable` with the reason. If
-    it is None, the first one raises OSError.
+    `unreadable` is None, the first such file raises OSError.
     """
     if root.is_file():
         return [root]
@@ -147,7 +147,7 @@ def line_numbers(path: Path, places: Collection[int]) -> dict[int, int]:
 
 
 def first_lines(path: Path, *, limit: int) -> Iterator[bytes]:
-    """Yield the first `limit` lines of a file without those that are too long. Raises OSError."""
+    """Yield each of the first `limit` lines of a file, except lines that are too long to be read. Raises OSError."""
     status(path)
     for line in read_lines(path):
         if not line.cut:
@@ -189,8 +189,8 @@ def read_records(
 ) -> Iterator[tuple[int, list[Event]]]:
     """Implement `Reader.read` for a file with one record per line.
 
-    `skip` returns True for a line whose record results in no events. `rescue` may return a record from a line that
-    cannot be decoded.
+    `shape` decodes each line, and `records` makes the events. `skip` returns True for a line whose record results in no
+    events. `rescue` may return a record from a line that cannot be decoded.
     """
     done = end = 0
     for line in read_lines(path):

@@ -33,7 +33,10 @@ def reader_named(client: str) -> Reader:
 
 
 def reader_of(path: Path) -> Reader:
-    """Return the reader for a transcript, chosen by its first lines. The default is Claude Code's. Raises OSError."""
+    """Return the reader for a transcript, chosen by its first lines or, for a session in a database, by its path.
+
+    The default for files is the reader of Claude Code. Raises OSError.
+    """
     if path.parent.suffix == ".db" and path.parent.is_file():
         in_database = [READERS[name] for name in READERS if CLIENTS[name].is_database]
         return next((reader for reader in in_database if reader.head(path) is not None), in_database[0])

@@ -2,9 +2,8 @@
 
 Each client's `tools.drafts(call, files, tally)` returns the drafts of a call's events, built with the functions here.
 There is one draft for each file access, in order. For a shell command, the draft of the command comes first, and those
-of its commits come last. A call that
-accessed no file results in `tool.run` or `tool.failed`. A `ClientCall` can come from a transcript or from a hook; both
-result in the same events.
+of its commits come last. A call that accessed no file results in `tool.run` or `tool.failed`. A `ClientCall` can come
+from a transcript or from a hook; both result in the same events.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def digest(value: object) -> str:
 
 
 def run(call: ClientCall, **facts: str | None) -> EventDraft:
-    """Return the draft of a call that accessed no file."""
+    """Return the draft of a call that accessed no file. `facts` are further fields; empty ones are left out."""
     fields: dict[str, object] = {"tool": call.tool, "call": call.id}
     return EventDraft("tool.run", fields | {key: value for key, value in facts.items() if value})
 
@@ -149,7 +148,10 @@ def touch(
     inner: bool = False,
     **more: str | None,
 ) -> EventDraft:
-    """Return the draft of a file access. `name` is the name of the event, `path` comes from `FileNames.name`."""
+    """Return the draft of a file access. `name` is the name of the event, `path` comes from `FileNames.name`.
+
+    `seen` is the part of the file that was shown, `hashed` adds a hash of its text, and `more` are further fields.
+    """
     fields: dict[str, object] = {
         "path": path,
         "start_line": seen.start,
@@ -178,7 +180,7 @@ def read(call: ClientCall, path: str, files: FileNames, seen: Excerpt, *, text: 
 
 
 def create(call: ClientCall, path: str, files: FileNames, *, lines: int | None, text: str) -> EventDraft:
-    """Return the draft of a new file with this number of lines."""
+    """Return the draft of a new file with this number of lines (None: unknown). `text` is what the model received."""
     name = files.name(path, call.cwd)
     files.learn(name, lines)
     seen = Excerpt(1, lines, lines) if lines else Excerpt(total=lines)
@@ -190,7 +192,8 @@ def edit(
 ) -> list[EventDraft]:
     """Return a draft for each changed range of a file, or a single draft if the ranges are unknown.
 
-    `length` is the new number of lines of the file. By default it is computed from the last known number.
+    `length` is the new number of lines of the file. By default it is computed from the last known number. `text` is
+    what the model received.
     """
     name = files.name(path, call.cwd)
     known = files.length(name)
@@ -232,13 +235,13 @@ def hunks(diff: str) -> list[Hunk]:
 
 
 def listing(call: ClientCall, path: str | None, files: FileNames, *, pattern: str | None, text: str) -> EventDraft:
-    """Return the draft of listing a folder."""
+    """Return the draft of listing a folder, by default the working directory. `text` is what the model received."""
     shown = verbatim(pattern or "", limit=ERROR_CHARACTERS_MAX) or None
     return touch(call, "file.list", files.name(path or ".", call.cwd), tokens=tokens_of(text), pattern=shown)
 
 
 def hits(call: ClientCall, found: Iterable[ShellStep], files: FileNames, *, text: str) -> list[EventDraft]:
-    """Return a draft for each hit of a search. The first one has the tokens of the whole output."""
+    """Return a draft for each hit of a search. The first one has the tokens of the whole output, which is `text`."""
     made = [step(call, hit, files, inner=False) for hit in list(found)[:STEPS_MAX]]
     if made:
         made[0].fields["tokens"] = tokens_of(text)
@@ -260,7 +263,8 @@ def shell(
 ) -> list[EventDraft]:
     """Return the drafts of a shell command: the command itself, the files it accessed, and the commits it made.
 
-    `printed` is what it printed, or None if unknown. `text` is what the model received, if that differs from `printed`.
+    `printed` is what the command printed, or None if unknown. `text` is what the model received, if that differs from
+    `printed`. `ok` is True if the command succeeded.
     """
     found = steps(
         command,
@@ -295,7 +299,10 @@ def shell(
 def step(
     call: ClientCall, access: ShellStep, files: FileNames, *, text: str | None = None, inner: bool = True
 ) -> EventDraft:
-    """Return the draft of one file access by a shell command, or of one hit of a search."""
+    """Return the draft of one file access by a shell command, or of one hit of a search.
+
+    `text` is the part of the output that belongs to this access; None if unknown.
+    """
     name = files.name(access.path, call.cwd)
     total = files.length(name) if access.revision is None else None
     start, end = access.start_line, access.end_line

@@ -237,7 +237,10 @@ def typed_while_working(attachment: Attachment) -> Prompt | None:
 
 
 def typed_in_hook(text: str) -> Prompt | None:
-    """Return the prompt in the payload of a hook, where a slash command appears exactly as it was typed."""
+    """Return what a person typed, from the prompt in the payload of a hook; None if Claude Code wrote the prompt.
+
+    In a payload, unlike in a transcript, a slash command appears exactly as it was typed.
+    """
     prompt = _typed(text, None)
     return parse_command(prompt.text) if isinstance(prompt, TypedPrompt) else prompt
 

@@ -48,7 +48,8 @@ _PIECE = re.compile(
 def tokens_of(text: str) -> list[ShellToken]:
     """Return the words and operators of a command.
 
-    At a substitution such as `$(…)` the list ends with STOP. Raises ParseError.
+    At a substitution such as `$(…)` the list ends with STOP. Raises ParseError for a text that is not a command, or
+    that has more than PIECES_MAX pieces.
     """
     tokens: list[ShellToken] = []
     documents: list[str] = []  # delimiters of the here-documents that begin on the next line

@@ -95,7 +95,7 @@ def select_all(stream: Sequence[ShellStep], lines: _Lines) -> list[ShellStep]:
 
 
 def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """Return what `head -n COUNT` shows of a stream. A negative `count` means all but the last lines."""
+    """Return what `head -n COUNT` shows of a stream. The count `-3` means all but the last three lines."""
     number, lengths = _number(count.removeprefix("-")), [length_of(read) for read in stream]
     if number is not None and count.startswith("-"):
         number = None if None in lengths else sum(length or 0 for length in lengths) - number
@@ -103,7 +103,7 @@ def top(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
 
 
 def bottom(stream: Sequence[ShellStep], count: str) -> list[ShellStep]:
-    """Return what `tail -n COUNT` shows of a stream. `+3` means all lines from the third one."""
+    """Return what `tail -n COUNT` shows of a stream. The count `+3` means all lines from the third one on."""
     number, lengths = _number(count.lstrip("+-")), [length_of(read) for read in stream]
     if number is None:
         return blur(stream)
@@ -209,7 +209,10 @@ def perl_lines(script: str) -> _Lines:
 
 
 def option_lines(text: str, separator: str) -> _Lines:
-    """Parse a range option such as `bat -r 10:40` or `git blame -L 10,40`; None if it has no line numbers."""
+    """Parse a range option such as `bat -r 10:40` or `git blame -L 10,40`; None if it has no line numbers.
+
+    `text` is the value of the option, such as `10:40`, and `separator` the sign between its numbers.
+    """
     low, middle, high = text.partition(separator)
     first, last = _number(low or "1"), _number(high.removeprefix("+"))
     if first is None or (high and last is None):
@@ -277,8 +280,8 @@ def clip_reads(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list
 def find_hits(search: ShellSearch, lines: Sequence[str], *, alone: bool) -> list[ShellStep]:
     """Return the hits of a search: for each file, its lines with a hit, adjacent lines merged.
 
-    If no hit is recognized in the output, the searched files and folders are returned. `alone` is True if no other
-    command printed into the output.
+    `lines` is the output. If no hit is recognized in it, the searched files and folders are returned; if it is empty,
+    nothing is. `alone` is True if no other command printed into the output.
     """
     made: list[ShellStep] = []
     revision = search.places[0].revision if len(search.places) == 1 else None
