@@ -72,7 +72,11 @@ class Memory:
         is_ours: Callable[[Path], bool] | None = None,
         reads_ahead: bool = True,
     ) -> None:
-        """Create the memory of an open store. Every brief queries `sources`, in addition to mica's own sources."""
+        """Create the memory of an open store. Every brief queries `sources`, in addition to mica's own sources.
+
+        `hooks` is the folder where hooks write events of this space, if there is one. The other parameters work as in
+        `open`, but without an `encoder` there is no search by meaning.
+        """
         self._zone = settings.zone()  # raises for an unknown time zone
         _check_names(sources)
         self._task_sources = sources
@@ -134,7 +138,8 @@ class Memory:
     ) -> Scope:
         """Set the context of the events in a `with` block or, as a decorator, in a function.
 
-        Omitted fields are inherited from the current context.
+        Omitted fields are inherited from the current context. `parent` becomes the parent of these events. Any other
+        keyword argument is a label, such as `branch="main"`.
         """
         space, base = self._space, self._log.base
         return Scope(space, narrow, (space, base, parent, labels, session, agent, user, task, correlation))
@@ -158,8 +163,8 @@ class Memory:
         `context` is the current one. Raises InvalidEvent if the event cannot be stored, and Backlogged if too many
         events wait to be stored.
 
-        The keys of data must be strings. Only the first event of each name is checked for this at once. If a later
-        event has a key of another type, it is replaced by an event `event.refused` with the reason.
+        The keys of data must be strings. Only the first event of each name is checked for this at once. A later event
+        with a key of another type is not stored; an event `event.refused` with the reason is stored in its place.
         """
         return self._journal.emit
 
@@ -221,11 +226,11 @@ class Memory:
         `with_sources`, all are. Superseded and retracted crystals are returned only with `with_superseded`. `level`
         restricts the results to marks ("mark") or to the crystals of one level.
 
-        The other filters restrict the time (from `since` on, before `until`), the agent and the tags, which a mark must
-        all have. Times may be phrases such as "last Tuesday". A time in the query itself raises the score of hits
-        around it; `periods` of the result shows how that time was understood. A hit that mentions a file which
-        `navigate` finds for this query gets a higher score; `parts` shows by how much. Raises InvalidInput for a query
-        that contains no word.
+        The other filters restrict the time (from `since` on, before `until`), the agent and the tags: a mark must have
+        all of `tags`. Times may be phrases such as "last Tuesday", understood relative to `now`. A time in the query
+        itself raises the score of hits around it; `periods` of the result shows how that time was understood. A hit
+        that mentions a file which `navigate` finds for this query gets a higher score; `parts` shows by how much.
+        Raises InvalidInput for a query that contains no word.
         """
         from mica.search.search import SearchScope, find, parse_filters
 
@@ -271,8 +276,8 @@ class Memory:
         Statements of other systems about each `concept`, and about the concepts in the setting `[brief] concepts`, take
         at most 1/φ (about 62 %) of the budget. A source that fails or is late is listed in `missing` of the result; no
         error is raised. `preset` is the name of a budget. `recency_weight`, from 0 to 1, says how much recency counts
-        when crystals are chosen; the rest is their relevance to the query. With `compress`, passages that exceed the
-        budget are shortened to their most relevant sentences, and the brief says how many sentences it shows.
+        when crystals are chosen; the rest is their relevance to the query. With `compress`, passages that do not all
+        fit the budget are shortened to their most relevant sentences, and the brief says how many it shows.
 
         The brief is recorded as an event, its receipt. Pass `is_preview` for a brief that no agent will see: then
         nothing is recorded. The brief is empty with `off`, in a space with briefs switched off, and in a session held
@@ -307,7 +312,7 @@ class Memory:
     async def navigate(
         self, task: str, *, limit: int = 10, session: str | None = None, root: Path | None = None
     ) -> Places:
-        """Return the files that a task will probably need, best first, with start lines, a probability and reasons.
+        """Return the files that a task will probably need, best first, each with lines, a probability and reasons.
 
         Only files that are now in the working tree at `root` are returned. By default, this is the tree of
         `events.directory`. Files used earlier in `session` count most. By default, this is the session of the current
@@ -356,6 +361,8 @@ class Memory:
         dry_run: bool = False,
     ) -> Purged:
         """Remove the content of every event that fits all conditions, leaving a tombstone (an event without content).
+
+        An event fits `ids` if it is one of them, and `value` if its data, name or context contains this text.
 
         The content is removed from the store with everything derived from it, and also from files of events that wait
         to be stored, from recorded exports and from published commands. Matching events that are older than the purge
@@ -609,7 +616,8 @@ class Memory:
     async def _save_ranking(self) -> None:
         """Save the ranking of files for the next process.
 
-        If `reads_ahead` is set, this process stays open, and nothing is saved.
+        If `reads_ahead` is set, this process is expected to stay open and answer the next call itself, so nothing is
+        saved.
         """
         if not self._reads_ahead:
             await self._files.save()
@@ -721,12 +729,13 @@ def open(
     is_ours: Callable[[Path], bool] | None = None,
     reads_ahead: bool = True,
 ) -> Opening:
-    """Open a space: a file, `postgresql://…`, `http://…` or `:memory:`; by default that of the current directory.
+    """Open a space: a file, `postgresql://…`, `http://…` or `:memory:`.
 
+    Without `target`, the setting `store` is opened or, if that is not set either, the space of the current directory.
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. A missing space is
     created; with `must_exist`, UnknownSpace is raised instead. `encoder` replaces the encoder of embeddings that the
-    settings select. `is_ours` decides whether files of a directory may be read; by default all may. Set `reads_ahead`
-    to False in a process that ends after one answer: then a brief prepares nothing for the next one.
+    settings select. `is_ours` returns True if mica may read the files of a directory; by default it may read all. Set
+    `reads_ahead` to False in a process that ends after one answer: then a brief prepares nothing for the next one.
     """
 
     async def opens() -> Memory:

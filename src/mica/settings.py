@@ -61,7 +61,7 @@ class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """When and how marks are summarized as crystals."""
 
     auto: bool = True  # make crystals automatically, in any running process; a day ends at midnight in `time_zone`
-    idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
+    idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # a session is over after this time without events
     digest: DigestKind = "extractive"  # extractive: sentences of the marks themselves; model: written by a model
     tier: Tier = "routine"  # of the model, if `digest` is "model"
 
@@ -97,8 +97,8 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     enabled: bool = False
     default_days: Days = 7
-    deep_days: Days = 14
-    error_days: Days = 30
+    deep_days: Days = 14  # of events with many ancestors
+    error_days: Days = 30  # of failures
     archive: Path | None = None  # a folder that events are written to before they are removed
     # Names of events that are never removed: those that memory is based on, and what coding agents did.
     keep: tuple[str, ...] = tuple(

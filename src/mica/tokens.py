@@ -85,7 +85,10 @@ def _mask(codes: bytes, flags: bytes) -> int:
 
 
 def _runs(mask: int) -> int:
-    """Count the runs of flagged characters in a mask. A run ends at a flagged character that no flagged one follows."""
+    """Count the runs of flagged characters in a mask, as `_mask` returns it.
+
+    A run ends at a flagged character that is followed by one without a flag, or by none.
+    """
     return mask.bit_count() - (mask & mask >> 8).bit_count()
 
 
