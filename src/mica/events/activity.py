@@ -45,8 +45,8 @@ class Visit(msgspec.Struct, kw_only=True):
     """Counts of the accesses to one file, and the latest access event."""
 
     path: str
-    votes: float = 0.0
-    turns: set[EventId] = msgspec.field(default_factory=set)
+    votes: float = 0.0  # the sum of the weights of the turns; see `count_visits`
+    turns: set[EventId] = msgspec.field(default_factory=set)  # the ids of their root events
     sessions: set[str] = msgspec.field(default_factory=set)
     tokens: int = 0
     reads: int = 0
@@ -55,7 +55,7 @@ class Visit(msgspec.Struct, kw_only=True):
 
 
 class UsageTotals(msgspec.Struct, kw_only=True):
-    """The token totals of all model answers."""
+    """The number of model answers, and the sums of their tokens."""
 
     answers: int = 0
     input_tokens: int = 0
@@ -79,7 +79,10 @@ OURS = ("transcript.read", "brief", CRYSTAL)  # recorded by mica itself, not by 
 
 
 def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions: int = 8, files: int = 10) -> Overview:
-    """Summarize events, which must be sorted by time. `sessions` and `files` are the maximum lengths of these lists."""
+    """Summarize events, which must be sorted by time. Events that mica itself recorded (OURS) are ignored.
+
+    The result has at most `sessions` sessions and `files` files. `is_partial` is copied into the result.
+    """
     events = [event for event in everything if event.name not in OURS]
     lines: dict[str, SessionLine] = {}
     usage = UsageTotals()
@@ -100,7 +103,10 @@ def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions:
 
 
 def file_lines(steps: Iterable[Event]) -> list[FileLine]:
-    """Return one line per file, sorted by the numbers of sessions, turns and tokens, in that order, highest first."""
+    """Return one `FileLine` for each file that the events in `steps` accessed.
+
+    Files used in more sessions come first; then those used in more turns, then those with more tokens.
+    """
     lines = [
         FileLine(
             path=visit.path,
@@ -118,8 +124,9 @@ def file_lines(steps: Iterable[Event]) -> list[FileLine]:
 def count_visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) -> list[Visit]:
     """Count the accesses to each file, in order of first access. Failed accesses are ignored.
 
-    `votes` of a file is the sum of the weights of the turns that used it. `weights` maps the root event of a turn to
-    its weight; other turns have weight 0. Without `weights`, every turn has weight 1.
+    `steps` are the events that accessed files. A turn is all events with the same root. `votes` of a file is the sum of
+    the weights of the turns that used it. `weights` maps the id of a turn's root event to the weight of the turn; a
+    turn that is not in it has weight 0. If `weights` is None or empty, every turn has weight 1.
     """
     visits: dict[str, Visit] = {}
     votes: dict[str, dict[EventId, float]] = defaultdict(dict)

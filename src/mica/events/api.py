@@ -166,7 +166,7 @@ class Events:
     async def chain(self, event: Reference) -> list[Event]:
         """Return the chain of an event, oldest first. Raises UnknownEvent.
 
-        A chain is all events with the same correlation, or else with the same root.
+        The chain is all events with the same correlation or, if the event has none, with the same root.
         """
         reads = await self._log.reads()
         return await reads.chains.chain((await self._event(event, reads)).correlation)
@@ -245,7 +245,7 @@ class Events:
         return Scope(self._log.space, lambda: here)
 
     async def overview(self) -> Overview:
-        """A summary of the latest work in this space."""
+        """A summary of the latest work in this space, made from its latest 20,000 events (OVERVIEW_EVENTS)."""
         latest = await self.query(EventQuery(limit=OVERVIEW_EVENTS))
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
@@ -276,10 +276,11 @@ class Events:
     ) -> LogImportResult:
         """Store the events of a JSONL file, all or none; importing the same file again changes nothing.
 
-        The formats are mica's own export, CloudEvents, and logs with embedded KSI or flat contexts. An open file, such
-        as standard input, is read from its current position. Events that were purged here before are stored as
-        tombstones and counted. `source` distinguishes logs that use the same ids. Raises InvalidInput naming the lines
-        that cannot be read or whose parent is neither in the file nor in this space.
+        The formats are mica's own export, CloudEvents, and logs with embedded KSI or flat contexts; by default, the
+        first event decides. An open file, such as standard input, is read from its current position. Events that were
+        purged here before are stored as tombstones and counted. `source` is any text that distinguishes this log from
+        other logs that use the same ids. Raises InvalidInput, with line numbers, for lines that cannot be read. Also
+        raises it for events whose parent is neither in the file nor in this space, unless `allow_orphans` is True.
         """
         await self._log.stored()
         return await import_log(
@@ -300,7 +301,10 @@ class Events:
         with_ancestors: bool = False,
         fields: Fields = FULL,
     ) -> LogExportResult:
-        """Write events as JSON lines, in the order of the log. An existing file is replaced completely or not at all.
+        """Write the matching events as JSON lines, in the order of the log.
+
+        Each line has the fields named in `fields`, by default all. `with_ancestors` also writes all ancestors of the
+        matching events. An existing file is replaced completely or not at all.
 
         The path of a file is recorded in the log, so that a later purge can also remove events from the file; an open
         stream is not recorded. Raises InvalidInput if the file cannot be written.

@@ -1,6 +1,7 @@
 """Analyse chains of events: the impact of an event, the causes of a failure, the first difference of two chains.
 
-A chain is all events with the same correlation, or else with the same root. A chain often records one program run.
+The chain of an event is all events with the same correlation. If the event has no correlation, its chain is all events
+with the same root. A chain often records one program run.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of comparing two chains: the number of equal steps, and the first step that differs."""
+    """The result of comparing two chains event by event: the number of equal pairs, and the first pair that differs."""
 
-    same: int  # equal steps from the beginning
-    left: Event | None = None  # the first different event; None if this run ended there, or both are equal
+    same: int  # equal pairs from the beginning
+    left: Event | None = None  # the first different event; None if this chain ended there, or both are equal
     right: Event | None = None
     differences: tuple[Difference, ...] = ()
 
@@ -59,16 +60,16 @@ def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]
 
 
 def failure(event: Event, *, ancestors: Sequence[Event], descendants: Iterable[Event]) -> Failure:
-    """Combine a failed event with its ancestors, root first, and the names of all agents involved."""
+    """Combine a failed event with its ancestors, which begin with its parent, and the names of all agents involved."""
     above = tuple(reversed(ancestors))
     agents = {each.context.agent for each in (*above, event, *descendants) if each.context.agent}
     return Failure(event=event, ancestors=above, agents=tuple(sorted(agents)))
 
 
 def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection[str] = ()) -> Comparison:
-    """Compare two chains step by step and return the first step that differs, with the fields that differ.
+    """Compare two chains event by event, in the given order, and return the first pair that differs.
 
-    The comparison covers name, origin, error, depth, agent, the step number of the parent, and each field of the data.
+    The comparison covers name, origin, error, depth, agent, the index of the parent, and each field of the data.
     Ids, times and sessions are not compared, because they differ in every run. `ignore` names further fields to skip,
     such as `data.duration_s`.
     """
@@ -85,7 +86,7 @@ def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection
 
 
 def compared_fields(*runs: Iterable[Event]) -> set[str]:
-    """The names of all fields that `compare` would compare in these runs; `ignore` accepts the same names."""
+    """The names of all fields that `compare` would compare in these chains; its `ignore` accepts the same names."""
     return {field for run in runs for event in run for field in _facts(event, {})}
 
 
@@ -96,7 +97,7 @@ async def replay(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[Event]:
-    """Yield events in order: without pauses if `speed` is None, otherwise at this multiple of the recorded speed."""
+    """Yield events in the given order: without pauses if `speed` is None, else at `speed` times the recorded speed."""
     first: Event | None = None
     started = clock()
     for event in chain:

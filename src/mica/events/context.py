@@ -194,10 +194,10 @@ def narrow(  # noqa: PLR0917 - positional for speed
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """Return the current context with some fields replaced, labels added, or another parent.
+    """Return the current context and parent of this space, with fields replaced, labels added, or another parent.
 
-    `base` is used instead of the current context if no `with` block is open. Raises InvalidContext for an invalid value
-    or parent.
+    A field or parent that is None stays as it is. `base` is used instead of the current context if no `with` block of
+    this space is open. Raises InvalidContext for an invalid value or parent.
     """
     frame = _get_frames()
     here = base if frame is None else frame.here if frame.space is space else current(space) or base
@@ -215,7 +215,11 @@ def narrow(  # noqa: PLR0917 - positional for speed
 
 
 def carrier(here: Here, *, space: str) -> dict[str, str]:
-    """Encode `here` as W3C fields for HTTP headers or MCP `_meta`. Raises InvalidContext if it is too large."""
+    """Encode a context and parent as W3C fields, such as `traceparent`, for HTTP headers or MCP `_meta`.
+
+    `space` is the id of the space; a receiver uses the parent only in the same space. Raises InvalidContext if the
+    encoded context is longer than 8,192 bytes (BAGGAGE_BYTES_MAX).
+    """
     fields: dict[str, str] = {}
     if here.parent is not None:
         chain = here.context.correlation or here.parent.root_id
@@ -234,7 +238,7 @@ def carrier(here: Here, *, space: str) -> dict[str, str]:
 
 
 def environment(here: Here, *, space: str) -> dict[str, str]:
-    """Encode `here` as environment variables for a child process: `env=os.environ | environment(…)`."""
+    """Return the fields of `carrier` as environment variables for a child: `env=os.environ | environment(…)`."""
     return {name.upper(): value for name, value in carrier(here, space=space).items()}
 
 
@@ -242,7 +246,8 @@ def received(fields: Mapping[str, str], *, space: str) -> Here:
     """Decode the sender's context and parent from headers, `_meta` fields or environment variables.
 
     Foreign or damaged fields are ignored. If the sender is in the same space, the parent is the sender's parent event.
-    Otherwise the trace id becomes the correlation, unless the baggage already has a correlation.
+    Otherwise there is no parent, and the trace id in `traceparent` becomes the correlation, unless the field `baggage`
+    already has a correlation.
     """
     lowered = {name.lower(): value for name, value in fields.items()}
     context = _context_of(lowered.get("baggage", ""))

@@ -276,7 +276,10 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - positional for speed
-        """Return a context's number in this segment, shifted by SCOPE_SHIFT. Writes the context first if it is new."""
+        """Return a context's number in this segment, shifted by SCOPE_SHIFT. Writes the context first if it is new.
+
+        A new context is checked before it is written, unless `is_checked` is True.
+        """
         nonlocal scoped
         try:
             if (scope := scopes.get(context)) is None:
@@ -309,7 +312,10 @@ def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock |
         at: datetime | None,
         tried_bytes: int,
     ) -> Ref:
-        """Write an event when the segment is full or the data needs JSON. Only the token holder may call this."""
+        """Write an event when the segment is full or the data needs JSON. Only the token holder may call this.
+
+        `tried_bytes` is the size of the frame that `emit` has tried to write.
+        """
         try:
             head = make_head(name, origin, at, error=error)
             move(parent, context, name)

@@ -1,4 +1,7 @@
-"""The fold: a background task that moves events from the journal (files) into the store. Reads may start it too."""
+"""The fold: a background task that moves events from the journal (files) into the store.
+
+A read may also move them, without waiting for the task.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ BATCH_MAX = 1_000  # events per transaction: large enough to amortize a sync; re
 GATHER_S = 0.02  # how long the background collects events for one transaction
 RETRY_S = 1.0  # before the background retries a store that could not be reached
 REST_S = 2.0  # a process that opens a space reads first; leftovers of dead writers are stored after that
-BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them meanwhile would slow the emitter by a sixth of a core
+BURST_EVENTS = 200  # within GATHER_S are a burst (10,000 a second); storing them at once would slow `emit` noticeably
 LULL_S = 0.5  # how long the background waits for the end of a burst; other processes see the events after it
 BUSY_SHARE = 0.03  # share of time for the background while events arrive faster than it stores them
-HURRY_BYTES = 2**30  # bytes that may wait meanwhile; beyond that the background runs at full speed
+HURRY_BYTES = 2**30  # bytes that may wait in the journal; beyond that the background runs at full speed
 CLAIMED_MAX = 64  # claimed segments of dead writers, each with an open lock file; some systems allow 256 files
 CLOSE_S = 1.0  # time for events of dead writers on close; the next process that opens the space stores the rest
 
@@ -81,7 +84,7 @@ class JournalFold:
             self._loop.call_soon_threadsafe(self._wakeup.set)
 
     async def flush(self) -> None:
-        """Store every event emitted before. Raises the store's error, or an earlier one of the background task."""
+        """Store every event emitted before. Raises the store's error, or an earlier error of the background task."""
         await self._claim()
         for leftover in list(self._leftovers):
             await self._fold(leftover)
@@ -99,8 +102,8 @@ class JournalFold:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """Pause storing inside the block. Yields the ranges of frames that are not stored yet."""
-        await self._claim()  # may store some of it
+        """Pause storing inside the block. Yields the ranges of frames (records in segments) that are not yet stored."""
+        await self._claim()  # may store some events
         async with self._folding:
             yield self.unfolded
 
@@ -111,7 +114,10 @@ class JournalFold:
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The ranges of frames that are not stored yet, of this process and of the dead writers claimed so far."""
+        """The ranges of frames (records in a segment) that are not stored yet.
+
+        These are the frames of this process, and of those dead writers whose segments it has claimed so far.
+        """
         own = self._journal.unfolded() if self._journal is not None else []
         return [stretch for leftover in self._leftovers for stretch in leftover.unfolded()] + own
 

@@ -43,8 +43,11 @@ class Bell:
 class Follower:
     """An endless iterator over every matching event after a position, as soon as the event is stored.
 
-    A follower needs no cleanup, and `__anext__` may be called again after a cancellation. While the store is
-    unavailable, the follower waits and retries. When the memory is closed, the follower raises StoreUnavailable.
+    The first call of `__anext__` calls `begin`, which returns the position to start after. A follower needs no cleanup,
+    and `__anext__` may be called again after a cancellation. While the store is unavailable, the follower waits and
+    retries. When `is_closed` returns True, the follower raises StoreUnavailable. `bell` rings after the appends
+    of this process, and `notices` after those of other processes. `poll_s` is the poll interval if `notices` are not
+    live.
     """
 
     def __init__(

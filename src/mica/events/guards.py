@@ -165,11 +165,12 @@ def tagged(memory: GuardedMemory, *tags: str) -> Scope:
 
 
 def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
-    """A decorator that runs the function only for a share of all chains (of events), and else returns None.
+    """A decorator that runs the function only for the share `rate` (0 to 1) of all chains; else it returns None.
 
-    The decision depends only on the correlation, else on the session, else on the root. So a chain is sampled as a
-    whole, even across processes. If none of the three is set, the function runs, except at rate 0. Events emitted in
-    the call have the label `sample_rate`.
+    The decision depends only on the correlation of the current context. If it is not set, the decision depends on the
+    session, and without a session on the root of the current parent. So a chain is sampled as a whole, even across
+    processes. If none of the three is set, the function runs, except at rate 0. Events emitted in the call have the
+    label `sample_rate`.
     """
     if not (_is_number(rate) and 0 <= rate <= 1):
         raise InvalidInput(f"{rate!r} is not a share; use a number from 0 to 1")
@@ -199,7 +200,10 @@ def sampled(memory: GuardedMemory, rate: float) -> Callable[[Callable[P, R]], Ca
 
 
 def is_sampled(here: Here, rate: float) -> bool:
-    """True if the current chain is in the sample; the same in all processes. A higher rate only adds chains."""
+    """True if the current chain is in the sample. The answer is the same in all processes.
+
+    A chain that is in the sample at one rate is also in it at every higher rate.
+    """
     root = here.parent.root_id if here.parent else None
     key = here.context.correlation or here.context.session or root
     if key is None:

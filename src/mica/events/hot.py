@@ -76,7 +76,7 @@ class Reads(Protocol):
 class HotMatch(NamedTuple):
     """An event in a segment, not fully decoded yet. Sorts by time, then by the order in which events were written."""
 
-    at: int
+    at: int  # microseconds since 1970
     order: int  # increases in the order of writing, across segments
     segment: Segment
     place: int  # index of the frame in the segment
@@ -92,18 +92,24 @@ class HotMatch(NamedTuple):
 
 
 class FrameChunk:
-    """Consecutive frames (encoded events) of a segment. `matches` returns those with one of the `selected` contexts."""
+    """Consecutive frames (encoded events and contexts) of a segment.
+
+    `matches` yields the events that have one of the `selected` contexts.
+    """
 
     def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], selected: set[int] | None) -> None:
         self._segment = segment
         self._order = order  # of the segment's first frame
-        self._first = first
-        self._scopes = scopes
+        self._first = first  # the index of the first frame of this chunk
+        self._scopes = scopes  # the context number of each frame; 0 for a frame that is a context
         self._selected = selected  # numbers of contexts; None for all
 
     @cached_property
     def times(self) -> tuple[float, float]:
-        """The times of the earliest and latest event in this chunk, in microseconds; infinite if they are not known."""
+        """The times of the earliest and latest event in this chunk, in microseconds since 1970.
+
+        If they are not known, the range is infinite. If the chunk has no event, the first time is after the second.
+        """
         try:
             times = self._segment.times(self._first, self._first + len(self._scopes))
         except UNREADABLE:
@@ -208,7 +214,7 @@ class Hot:
         return [self._event(each) for each in sorted(matches.values())]
 
     def below(self, parents: Iterable[EventId]) -> list[Event]:
-        """The descendants of these events, found by following parents inside the segments."""
+        """The descendants of these events, in any order, found by following parents inside the segments."""
         children: dict[tuple[WriterId, int], list[HotMatch]] = {}
         for match in self._all():
             if line := match.frame.lineage if match.frame.lineage.depth else None:
@@ -226,7 +232,10 @@ class Hot:
             yield from chunk.matches()
 
     def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
-        """Yield chunks with all events whose context `fits_context` accepts, the latest chunk first."""
+        """Yield chunks, the one written last first, with every event whose context `fits_context` accepts.
+
+        If `fits_context` is None, the chunks have every event.
+        """
         order = 0
         for segment, first, last in reversed(self._stretches):
             order -= segment.capacity

@@ -113,7 +113,10 @@ class Journal:
         return None
 
     def batch(self, limit: int) -> Batch | None:
-        """The next batch of unstored events, oldest first, from up to `limit` frames; None if all are stored."""
+        """The next batch of unstored events, oldest first, read from at most `limit` frames (records in a segment).
+
+        Returns None if all events are stored.
+        """
         self._set_idle()  # first, so that a later event wakes the fold again
         for segment in list(self._segments):
             if segment.folded < (count := segment.count_committed()):

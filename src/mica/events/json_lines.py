@@ -15,7 +15,7 @@ class JsonLine(msgspec.Struct, frozen=True):
     """One line of a file, including its line break."""
 
     number: int  # from 1
-    end: int  # the offset after the line, from where reading began
+    end: int  # the number of bytes from where reading began to the end of this line
     text: bytes
     whole: bool  # True if the line ends with a line break
     cut: bool  # True if the line is longer than allowed, so that `text` is only its beginning

@@ -164,7 +164,7 @@ class Leftover:
         return [Stretch(each, each.folded, each.count) for each in self._segments if each.folded < each.count]
 
     def batch(self, limit: int) -> Batch | None:
-        """The next batch of unstored events, from up to `limit` frames; None if all are stored."""
+        """The next unstored events, read from at most `limit` frames (records in a segment); None if all are stored."""
         for segment in self._segments:
             try:
                 if segment.folded < segment.count and segment not in self._salvaging:

@@ -87,10 +87,11 @@ def mark_data(
     *,
     check: Callable[..., None],
 ) -> dict[str, object]:
-    """Build the data of a mark's event, with secrets redacted. Raises InvalidInput for an empty text.
+    """Build the data of a mark's event. Raises InvalidInput for an empty text, and any error that `check` raises.
 
-    `check` is called with all texts and may raise. `#milestone` in the text also becomes a tag. Other words after `#`
-    do not become tags, because most of them are numbers, colours or code.
+    `check` is called once, with the text, `why`, the principles and the tags as separate arguments. Then secrets are
+    redacted in all of them except the tags. `#milestone` in the text is added to the tags. Other words after `#` are
+    not, because most of them are numbers, colours or code.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"a mark needs a text, not {text!r}")
@@ -109,7 +110,7 @@ def mark_data(
 
 
 def check_relation(relation: Relation, *, has_parent: bool) -> None:
-    """Raise InvalidInput for an unknown relation, or a relation other than `causes` without a parent."""
+    """Raise InvalidInput for an unknown relation, or if a mark without a parent has a relation other than `causes`."""
     if relation not in RELATIONS:
         raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
     if relation != "causes" and not has_parent:
@@ -146,8 +147,8 @@ def check_parent(
 class Log:
     """Records events in a journal, stores them, and calls listeners.
 
-    Listeners run in the order in which they were added: `before_read` before every read, `before_append` and
-    `on_append` around every append, `on_purge` after this or another process has purged something, and `on_withdrawal`
+    Listeners run in the order in which they were added: `before_read` before every read, `before_append` before and
+    `on_append` after every append, `on_purge` after this or another process has purged something, and `on_withdrawal`
     when a recorded statement no longer holds, for example after a retraction.
     """
 
@@ -270,7 +271,7 @@ class Log:
     # -- Reading
 
     async def stored(self) -> None:
-        """Store every event emitted before, so that it has a position. Raises the errors of the store."""
+        """Run the `before_read` listeners, then store every event emitted before. Raises the errors of the store."""
         await self.collect()
         await self._folding.flush()
 
@@ -291,7 +292,7 @@ class Log:
         return event
 
     async def find(self, reference: Reference, reads: Reads) -> Event | None:
-        """Return the event with this id or position, or None if there is no such event."""
+        """Look up an event by its id or position in `reads`, a result of `reads()`. Returns None if there is none."""
         return await find_event(reference, reads=reads, stored=self._store.log, flush=self.stored)
 
     async def collect(self) -> None:
@@ -319,18 +320,21 @@ class Log:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
-        """Pause storing inside the block. Yields the ranges of frames that are not stored yet."""
+        """Pause storing inside the block. Yields the ranges of frames (records in segments) that are not yet stored."""
         async with self._folding.paused() as waiting:
             yield waiting
 
     @property
     def unfolded(self) -> list[Stretch]:
-        """The ranges of frames that are not stored yet, of this process and of the dead writers claimed so far."""
+        """The ranges of frames (records in a segment) that are not stored yet.
+
+        These are the frames of this process, and of those dead writers whose segments it has claimed so far.
+        """
         return self._folding.unfolded
 
     @property
     def damaged(self) -> list[str]:
-        """Descriptions of segments that could not be read."""
+        """Descriptions of the segments of dead writers that could not be read completely."""
         return self._folding.damaged
 
     # -- Purges

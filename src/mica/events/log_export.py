@@ -31,11 +31,14 @@ class LogExportResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an export: the number of events, and whether the file was recorded for later purges."""
 
     events: int
-    unrecorded: str | None = None  # why the file was not recorded, so that purges will not find it; None if it was
+    unrecorded: str | None = None  # the error, if a file could not be recorded, so that purges will not find it
 
 
 def record_export(log: Log, path: Path, *, events: int) -> None:
-    """Record in the log that a file holds exported events, so that a later purge can remove them from it."""
+    """Record in the log that a file holds exported events, so that a later purge can remove them from it.
+
+    Nothing is recorded for a device or a pipe.
+    """
     if path.is_file():  # not a pipe
         data: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
         log.emit(EXPORTED, data, origin="user")

@@ -60,7 +60,7 @@ Object: TypeAlias = dict[str, object]
 
 EVENTS_MAX = 200_000  # a file is held in memory and stored in one step: about 0.4 GB and 15 s at this size
 BYTES_MAX = 512 * 2**20
-AMBIGUOUS = -1  # in place of a number: several entries share this id
+AMBIGUOUS = -1  # in place of an index: events of several sources have this id
 PROBLEMS_SHOWN_MAX = 5  # lines named in one error message
 SPLIT = "split it into parts and import them in order: a parent in an earlier part is found"
 
@@ -98,8 +98,8 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     entries: tuple[LogEntry, ...]
     ids: tuple[EventId, ...]  # of the entries, in order
-    by_key: Mapping[str, int]  # the number of the first entry with each key
-    by_last: Mapping[str, int]  # the same by id without the CloudEvents source; only ids that one source uses
+    by_key: Mapping[str, int]  # the index in `entries` of the first entry with each key
+    by_last: Mapping[str, int]  # the same by id without the CloudEvents source; only ids that a single source has
     reused: int  # number of entries whose key belongs to an earlier entry with other content
 
     def parent_id(self, entry: LogEntry) -> EventId | None:
@@ -576,7 +576,11 @@ def _redacted(record: Object) -> Object:
 
 
 def _text(record: Object, field: str, *, label: bool = False) -> str | None:
-    """Remove a text field from a record and return it; None if it is missing, or too long and `label` is set."""
+    """Remove a field from a record and return it as text.
+
+    Returns None, and removes nothing, if the field is missing, empty, or neither a text nor an integer. The same
+    applies to a text that is too long for a label if `label` is True.
+    """
     value = record.get(field)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -638,7 +642,10 @@ def verify(log: LogFile, *, known: Mapping[EventId, Ref], allow_orphans: bool = 
 
 
 def _place_all(log: LogFile, places: dict[EventId, Ref]) -> set[int]:
-    """Add root and depth of each entry to `places`; return the numbers of entries with a missing or circular parent."""
+    """Add a reference with root and depth for each entry to `places`, by event id.
+
+    Returns the indexes of the entries whose parent is missing or is one of their own descendants.
+    """
     numbers = {identifier: number for number, identifier in reversed(list(enumerate(log.ids)))}
     cut: set[int] = set()
     for start, entry in enumerate(log.entries):

@@ -12,8 +12,8 @@ from mica.events.hot import Reads
 from mica.model.event import Event, EventId, Ref
 from mica.store.protocol import EventLog
 
-REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query
-POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
+REFERENCES_MAX = 100  # looked up at once: a screen or two; more should be found by a query
+POSITION_DIGITS_MAX = 18  # a number with so many digits still has at most 64 bits, as positions have
 
 Reference: TypeAlias = str | int | Event | Ref
 
@@ -50,7 +50,11 @@ def match_references(references: Sequence[Reference], events: Sequence[Event | N
 async def find_event(
     reference: Reference, *, reads: Reads, stored: EventLog, flush: Callable[[], Awaitable[None]]
 ) -> Event | None:
-    """Look up a reference; None if there is no such event. An unknown position is looked up again after a flush."""
+    """Return the event of a reference, or None if there is no such event.
+
+    An id is looked up in `reads`, a position in `stored`. If the position is unknown and events may wait in segments,
+    `flush` is called, which stores them, and the position is looked up again.
+    """
     text = _as_text(reference)
     if not text.isdecimal():
         return await reads.log.get(EventId(text))

@@ -236,7 +236,10 @@ class Segment:
         return first
 
     def batch(self, limit: int, count: int) -> Batch:
-        """Return the events of the next `limit` unstored frames. Raises one of UNREADABLE for a damaged frame."""
+        """Return the events in the next unstored frames: at most `limit` frames, with indexes below `count`.
+
+        Raises one of UNREADABLE for a damaged frame.
+        """
         last = min(count, self.folded + limit)
         return Batch(self, self.read(self.folded, last), last)
 
@@ -330,7 +333,7 @@ class Segment:
         return _frames.decode(self._array(first, last))
 
     def times(self, first: int, last: int) -> list[int]:
-        """The time of each frame in a range, or the number of a context frame. Only this field is decoded."""
+        """The field `at` of each frame in a range: the time of an event, or the number of a context."""
         return list(map(_at, _heads.decode(self._array(first, last))))
 
     def _array(self, first: int, last: int) -> bytes:
