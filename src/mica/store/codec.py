@@ -88,9 +88,10 @@ class SessionMarks:
         return len(self._positions)
 
     def near(self, wanted: Iterable[int], *, neighbours: int) -> dict[int, tuple[int, int, int]]:
-        """Return the marks at the positions `wanted`, and up to `neighbours` marks before and after each, by position.
+        """Return the marks at the positions `wanted` and their neighbours: up to `neighbours` marks on each side.
 
-        Each value is the number of words in the mark, its index in the session, and the number of words in the session.
+        The result maps the position of each mark to the number of words in the mark, the index of the mark in the
+        session, and the number of words in the session. A position without a mark is skipped.
         """
         found: dict[int, tuple[int, int, int]] = {}
         for position in wanted:

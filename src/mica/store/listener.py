@@ -24,7 +24,10 @@ class SilentNotices:
 
 
 class Listener(ABC):
-    """Base class that calls all listeners on each notification, and stays connected while there are listeners."""
+    """Base class that calls all listeners on each notification, and stays connected while there are listeners.
+
+    After an exception of one of the types in `failures`, it waits and connects again.
+    """
 
     def __init__(self, failures: tuple[type[Exception], ...]) -> None:
         self._failures = failures

@@ -139,17 +139,19 @@ class TextIndex(Protocol):
     ) -> Postings:
         """Return, for each term in `wanted`, the marks that contain it, and statistics of all marks in the space.
 
-        `limit` restricts the result to the marks with the highest sum of term weights; of marks with equal sums, those
-        stored last are taken. `candidates.term_weights` computes the weights from the factors in `weights`, which are 1
-        by default. `since` and `until` (exclusive) restrict the result by time, but never the statistics.
+        `limit` is the maximum number of marks in the result: those with the highest sum of term weights, and of marks
+        with equal sums those stored last. The weight of a term depends on how rare it is and on its factor in `weights`
+        (1 if it has none); see `mica.store.query.term_weights`. `since` and `until` (exclusive) restrict the marks by
+        time, but never the statistics.
         """
 
     async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
         """Return, for each term in `wanted`, the marks at `positions` that contain it."""
 
     async def read(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
-        """Return the marks at `positions`, and up to `neighbours` marks before and after each of them in its session.
+        """Return the marks at `positions` and their neighbours in the same session.
 
+        For each of the positions, these are up to `neighbours` marks before it and up to `neighbours` marks after it.
         Each mark is returned once, in order of position.
         """
 
@@ -200,7 +202,8 @@ class CrystalIndex(Protocol):
 
         These are marks that are not retracted and are not a source of a live session, day, week or epoch crystal.
         `session` restricts them to one session. With `latest`, only the newest LATEST_MARKS marks are searched, and the
-        newest results are returned. For reading in batches, `after` selects the first marks after that position.
+        newest `limit` results are returned. With `after`, which is for reading in batches, the result has the `limit`
+        marks with the lowest positions above `after`.
         """
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
@@ -301,9 +304,10 @@ class PurgeLog(Protocol):
         """Replace these events by tombstones, and delete data that only they refer to; returns how many were replaced.
 
         Runs in one or several transactions; call it for each batch of `purges.steps`, so that these are short. No event
-        changes its position. Compressed events are replaced, too. A crystal that has one of these events as a source is
-        removed from the index. Events that a replaced event superseded or retracted stay superseded or retracted.
-        Unknown ids and tombstones are ignored.
+        changes its position. Compressed events are replaced, too. `cause` has the id and the reason of the purge, which
+        each tombstone repeats. A crystal that has one of these events as a source is removed from the index. Events
+        that a replaced event superseded or retracted stay superseded or retracted. Unknown ids and tombstones are
+        ignored.
         """
 
     async def add(self, purge: Purge) -> None:

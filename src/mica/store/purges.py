@@ -122,7 +122,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def to_purge(self, *, at: datetime, tombstone: Tombstone) -> Purge | None:
         """Return the record that applies this selection to events that arrive later.
 
-        Return None for a selection by ids, which needs no record.
+        `at` is the time of the purge. `tombstone` has its id and reason. Returns None for a selection by ids, which
+        needs no record.
         """
         if self.ids:
             return None
@@ -181,7 +182,10 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_of_value and self.is_spelled == is_spelled and _keyed_digest(text, self.salt) == self.value
 
     def lift(self, *, at: datetime, tombstone: Tombstone) -> Purge:
-        """Return a record that allows the value of this purge again. Events from before the purge stay purged."""
+        """Return a record that allows the value of this purge again. Events from before the purge stay purged.
+
+        `at` is the time of the record, and `tombstone` has its id.
+        """
         return Purge(tombstone=tombstone, at=at, salt=b"", lifts=self.tombstone.purge, until=BEFORE_ALL)
 
     def fits(self, event: Event, texts: Iterable[SearchedText] | None = None) -> bool:
@@ -257,7 +261,7 @@ class PurgeFilter:
 
     @property
     def checks_recalled(self) -> bool:
-        """True if events that record recalled text are checked for purged values even if they are newer."""
+        """True if even events newer than all purges are checked for purged values, if they record recalled text."""
         return bool(self._values)
 
     def apply(self, event: Event) -> Event:

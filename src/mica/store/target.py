@@ -66,7 +66,7 @@ async def open_store(
 
 
 async def neighbours(store: Store) -> list[str]:
-    """Return the names of all spaces in the PostgreSQL database of this store that its database role may enter.
+    """Return the names of the spaces in a store's PostgreSQL database that the user in the store's address may open.
 
     Return an empty list for other kinds of stores.
     """

@@ -339,7 +339,7 @@ class WriteTransaction:
         )
 
     async def _numbers(self, writers: set[WriterId]) -> dict[str, int]:
-        """Intern `writers`, and return the numbers of all writers that this transaction has interned so far."""
+        """Return the row ids of these writers and those of earlier calls, by writer. Adds new writers to the table."""
         if unknown := writers - self._writers.keys():
             self._writers |= await self._words.numbers(self.connection, "writers", unknown)
         return self._writers

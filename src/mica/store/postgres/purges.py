@@ -99,7 +99,7 @@ async def _advance_generation(connection: Connection, space: int) -> None:
 
 
 async def _unindex(connection: Connection, space: int, events: Iterable[Event]) -> list[int]:
-    """Remove events from the full-text index; returns the numbers of their terms."""
+    """Remove events from the full-text index; returns the row ids of the terms in their texts."""
     pairs = [(event.position, term) for event in events for term in sorted(set(terms(searchable_text(event) or "")))]
     rows = await connection.fetch(
         "SELECT id, name FROM terms WHERE space = $1 AND name = ANY ($2)", space, sorted({term for _, term in pairs})

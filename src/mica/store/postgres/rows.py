@@ -95,7 +95,7 @@ class RowReader:
             last = batch[-1].position or 0
 
     async def frames(self, names: Collection[bytes]) -> dict[bytes, bytes]:
-        """Return the compressed payloads with these digests, by digest."""
+        """Return the compressed payloads with these digests, by digest. Unknown digests are left out."""
         if not names:
             return {}
         rows = await self.connection.fetch(
@@ -104,13 +104,13 @@ class RowReader:
         return dict(rows)
 
     async def fitting_names(self, patterns: Iterable[str]) -> list[int]:
-        """Return the numbers of the event names that match one of these patterns."""
+        """Return the row ids of the stored event names that match at least one of these patterns."""
         expressions = [name_pattern(pattern) for pattern in patterns]
         rows = await self.connection.fetch("SELECT id, name FROM names WHERE space = $1 ORDER BY id", self.space)
         return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
 
     async def fitting_contexts(self, query: EventQuery) -> list[int] | None:
-        """Return the numbers of the contexts that match a query; None if the query has no condition on them."""
+        """Return the row ids of the contexts that match a query; None if the query has no condition on contexts."""
         if query.session is query.agent is query.user is None:
             return None
         rows = await self.connection.fetch(

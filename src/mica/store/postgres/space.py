@@ -76,9 +76,9 @@ class PostgresSpace:
         self._must_exist = False  # raise UnknownSpace instead of creating the space
         self._ready_lock = asyncio.Lock()
         self.id = ""
-        self.number = 0  # of the space in rows
+        self.number = 0  # the number of the space, which every row of its data has
         self.words = PostgresWords(0)
-        self.generation = -1  # of the cached words; it changes when a purge removes some
+        self.generation = -1  # the purge counter of the space when the caches were last emptied
         self.purge_filter: PurgeFilter | None = None  # read when the space is locked for the first time
         self.appending = asyncio.Lock()  # only one connection waits for the server's lock, so that the others can read
         self.tip = -1  # the last position after the last append of this store
@@ -220,7 +220,10 @@ class PostgresSpace:
             return await self.run_with_retries(once)
 
     async def lock(self, connection: Connection, *, expected: int = 0) -> WriteTransaction:
-        """Lock the space until the end of the transaction, and reserve `expected` positions. Reads new purges, too."""
+        """Lock the space until the end of the transaction, and reserve `expected` positions.
+
+        The first lock, and each lock after a purge, also empties the caches and reads the stored purges.
+        """
         self.words.begin()
         last, generation = await connection.fetchrow(
             """UPDATE spaces SET last_position = last_position + $2 WHERE number = $1

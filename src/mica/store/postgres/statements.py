@@ -34,7 +34,7 @@ def latest(
 ) -> tuple[str, list[object]]:
     """Return the part of a SELECT after its columns that finds matching events, latest first; and its values from $2.
 
-    `contexts`, `names` and `terms` are the numbers of the contexts, names and terms that match the query. None means
+    `contexts`, `names` and `terms` are the row ids of the contexts, names and terms that match the query. None means
     that the query has no such condition.
     """
     values: list[object] = []
@@ -74,7 +74,7 @@ def latest(
 
 
 def _each(column: str, numbers: str, where: str, limit: str) -> str:
-    """Return SQL that finds the latest events of each of these numbers, up to `limit` for each."""
+    """Return SQL that finds, for each row id in `numbers`, the latest `limit` events that have it in `column`."""
     return f"""unnest({numbers}::integer[]) AS wanted (number) CROSS JOIN LATERAL (
             SELECT * FROM events WHERE {where} AND events.{column} = wanted.number
             ORDER BY events.at DESC, events.position DESC LIMIT {limit}

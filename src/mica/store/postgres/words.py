@@ -70,7 +70,7 @@ class PostgresWords:
             cache.clear()
 
     async def numbers(self, connection: Connection, table: Table, wanted: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of these words; new words are interned."""
+        """Return the number (row id) of each of these words. New words are added to the table."""
         distinct = set(wanted)
         found = {word: self._numbers[table, word] for word in distinct if (table, word) in self._numbers}
         if missing := sorted(distinct - found.keys()):
@@ -82,7 +82,7 @@ class PostgresWords:
         return found
 
     async def known_numbers(self, connection: Connection, table: Table, wanted: Collection[str]) -> dict[str, int]:
-        """Return the numbers of these words; words that are not interned are left out."""
+        """Return the number (row id) of each of these words that is in the table; other words are left out."""
         rows = await connection.fetch(
             f"SELECT id, name FROM {table} WHERE space = {HERE} AND name = ANY ($2)",
             self._space,
@@ -91,7 +91,7 @@ class PostgresWords:
         return {read(name): number for number, name in rows}
 
     async def words(self, connection: Connection, table: Table, numbers: Iterable[int]) -> dict[int, str]:
-        """Return the words with these numbers."""
+        """Return the words with these numbers (row ids), by number."""
         distinct = set(numbers)
         found = {number: self._words[table, number] for number in distinct if (table, number) in self._words}
         if missing := distinct - found.keys():
@@ -104,7 +104,7 @@ class PostgresWords:
         return found
 
     async def context_numbers(self, connection: Connection, wanted: Iterable[Context]) -> dict[Context, int]:
-        """Return the numbers of these contexts; new contexts are interned."""
+        """Return the number (row id) of each of these contexts. New contexts are added to their table."""
         distinct = set(wanted)
         found = {context: self._context_numbers[context] for context in distinct if context in self._context_numbers}
         missing = {bytes.fromhex(context.id): context for context in distinct - found.keys()}
@@ -130,7 +130,7 @@ class PostgresWords:
         return found
 
     async def contexts(self, connection: Connection, numbers: Iterable[int]) -> dict[int, Context]:
-        """Return the contexts with these numbers."""
+        """Return the contexts with these numbers (row ids), by number."""
         distinct = set(numbers)
         found = {number: self._contexts[number] for number in distinct if number in self._contexts}
         if missing := distinct - found.keys():

@@ -23,7 +23,7 @@ class WorkRow(msgspec.Struct):
     """A piece of planned work, and the claim on it, if any."""
 
     due_at: datetime
-    again_at: datetime | None = None  # planned once more while a process held it
+    again_at: datetime | None = None  # the next due time, if the work was planned again while a process held it
     claim: Claim | None = None
 
 

@@ -51,7 +51,7 @@ CONNECTIONS_MAX = 8
 STREAM = "/api/events/follow"
 QUIET_S = 40.0  # without data from the stream; a server sends a heartbeat every 15 s
 REFUSED = (401, 403, 404)  # status codes of the event stream after which a retry is pointless
-RETRIES_MAX = 3  # requests in all, after a "busy" response or a closed idle connection
+RETRIES_MAX = 3  # attempts in all, if a response says "busy" or an idle connection was closed
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,10 @@ class RemoteStore:
         self.notices: AppendNotices = self._notices
 
     async def connect(self, *, must_exist: bool) -> None:
-        """Get the id of the space from the server, or while it is down, from the record of an earlier opening."""
+        """Get the id of the space from the server, or while it is down, from the record of an earlier opening.
+
+        The server creates a missing space, unless `must_exist` is True.
+        """
         try:
             answer = await self._post(PATH, msgspec.msgpack.encode({"make": not must_exist}), timeout_s=PATIENCE_S)
         except AccessDenied:

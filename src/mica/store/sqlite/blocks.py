@@ -155,7 +155,10 @@ class Blocks:
         return found
 
     def after(self, position: int, *, until: int | None, limit: int) -> list[Row]:
-        """Return the first `limit` events in blocks after `position` and up to `until`, as rows in any order."""
+        """Return the first `limit` events in blocks after `position`, as rows in any order.
+
+        No row has a position above `until`, unless `until` is None.
+        """
         found: list[int] = []
         chapters = self._connection.execute(
             "SELECT id FROM chapters WHERE id >= ? AND last_position > ? ORDER BY id",
@@ -289,7 +292,7 @@ class Blocks:
         return len(rows)
 
     def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
-        """Return headers and bodies of the oldest rows before a time, and the numbers of payloads that only they use.
+        """Return headers and bodies of the oldest rows before a time, and the row ids of payloads that only they use.
 
         The content of these payloads is among the bodies, so that it moves into the block.
         """

@@ -40,7 +40,7 @@ class SqliteCore:
         self.path = path
         self.places: dict[EventId, ChainPlace[Key]] = {}  # a cache of the lineage of stored events
         self.purge_filter = PurgeFilter()
-        self.generation = -1  # of the cached words: a purge removes some
+        self.generation = -1  # the purge counter of the file when the caches were last emptied
         with translated(path):
             self.connection = open_file(path, busy_ms=busy_ms)
             self._file = FileIdentity(path)
@@ -117,7 +117,10 @@ class SqliteCore:
         return next(iter(self.rows(statement, bindings)))
 
     def table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
-        """Return rows of the events table. It lacks events in compressed blocks. `rest` is the SQL after its name."""
+        """Return rows of the events table. Events in compressed blocks are not in this table.
+
+        `rest` is the part of the SELECT statement after the name of the table.
+        """
         with translated(self.path):
             return self.connection.execute(f"SELECT {COLUMNS} FROM events {rest}", bindings).fetchall()
 

@@ -57,7 +57,7 @@ _ABOVE = """WITH RECURSIVE above (origin, position) AS (
 def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
     """Update the rows of marks and crystals for new events. `events` are pairs of position and event.
 
-    Raises LawBroken for a crystal that breaks a law.
+    `lookup` returns the stored event with an id, or None. Raises LawBroken for a crystal that breaks a law.
     """
     for position, event in events:
         if event.name == CRYSTAL:

@@ -194,9 +194,8 @@ def translated(path: Path) -> Iterator[None]:
 def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuild"]) -> Iterator[None]:
     """Permit ageing (compression of old events), a purge or a rebuild inside the `with` block.
 
-    Elsewhere, triggers of the database refuse it.
-
-    Must be used inside a transaction, because a row in the table `authority` gives the permission.
+    Outside of such a block, triggers of the database refuse the changes that this work makes. Must be used inside a
+    transaction, because a row in the table `authority` gives the permission.
     """
     connection.execute("INSERT INTO authority (work, at) VALUES (?, ?)", (work, microseconds(utc_now())))
     yield

@@ -90,7 +90,10 @@ def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
 
 
 def _missing(core: SqliteCore, parents: set[Key], count: Callable[[int], None]) -> list[str]:
-    """Return one sentence for each gap in the log, and add the keys of all parents to `parents`."""
+    """Return one sentence for each gap in the log.
+
+    Also add to `parents` the key of the parent of each event that has one.
+    """
     gaps = []
     before = 0
     while rows := core.rows_after(before, limit=READ_ROWS):

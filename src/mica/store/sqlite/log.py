@@ -81,7 +81,10 @@ def _append(core: SqliteCore, events: Sequence[Event]) -> Appended:
 
 
 def _known(core: SqliteCore, keys: Iterable[tuple[WriterId, int]]) -> set[EventId]:
-    """Return those of the ids in `keys` that are already stored. If all are new, this costs one lookup per writer."""
+    """Return the ids of those events in `keys` that are already stored.
+
+    `keys` are pairs of writer id and sequence number. If all are new, this costs one lookup per writer.
+    """
     sequences: defaultdict[WriterId, list[int]] = defaultdict(list)
     for writer, sequence in keys:
         sequences[writer].append(sequence)
@@ -280,7 +283,7 @@ def _block_filter(
 
 
 def _fitting_names(connection: apsw.Connection, patterns: Iterable[str]) -> list[int]:
-    """Return the numbers of the event names that match one of these patterns."""
+    """Return the row ids of the stored event names that match at least one of these patterns."""
     compiled = [name_pattern(pattern) for pattern in patterns]
     return [
         number

@@ -35,7 +35,7 @@ _OF_TERM = """SELECT volume, count, places, more FROM json_each(?) AS wanted
 
 
 def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
-    """Store texts, given as pairs of position and term numbers, and make volumes when there are enough texts."""
+    """Store texts, given as pairs of a position and row ids of terms, and make volumes when there are enough texts."""
     rows: list[Row] = [(position, as_json(numbers)) for position, numbers in texts]
     insert(connection, "unfiled (position, terms)", "(?, ?)", rows)
     (row,) = connection.execute("SELECT count(*) FROM unfiled")
@@ -78,7 +78,8 @@ def _make_volume(connection: apsw.Connection) -> None:
 def encode_posting(places: Sequence[int], repeats: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
     """Encode which texts of a volume contain a term.
 
-    Returns the number of these texts, their places, and the counts of the term where it occurs more than once.
+    `repeats` maps the place of each text in which the term occurs more than once to its count there. Returns how many
+    texts contain the term, the encoded `places`, and the encoded `repeats`.
     """
     more = array("I", chain.from_iterable(repeats.items())).tobytes() if repeats else None
     if is_list(len(places)):
@@ -116,7 +117,7 @@ def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
 
 
 def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> None:
-    """Remove texts from the index. `texts` maps the position of each text to the numbers of all its terms.
+    """Remove texts from the index. `texts` maps the position of each text to the row ids of all its terms.
 
     A row covers one term in a whole volume, so removing many texts in one call writes each row only once.
     """
@@ -151,7 +152,7 @@ def _bit_set(places: Iterable[int]) -> int:
 
 
 def unfiled_terms(connection: apsw.Connection) -> set[int]:
-    """Return the numbers of all terms of the texts outside volumes."""
+    """Return the row ids of all terms that occur in the texts outside volumes."""
     return set().union(*(_decode(terms) for (terms,) in connection.execute("SELECT terms FROM unfiled")))
 
 

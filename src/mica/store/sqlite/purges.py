@@ -108,7 +108,7 @@ def _block_of(core: SqliteCore, identifier: EventId) -> int:
 
 
 def bury(core: SqliteCore, identifiers: Sequence[EventId], cause: Tombstone) -> int:
-    """Replace these events by tombstones in one transaction; returns how many."""
+    """Replace these events by tombstones in one transaction; returns how many were replaced."""
     with core.writing():
         known = (core.get(identifier) for identifier in dict.fromkeys(identifiers))
         content = [event for event in known if event is not None and not is_tombstone(event)]
@@ -166,7 +166,7 @@ def _replace(
 
 
 def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
-    """Return the numbers of the interned words that the events at these positions refer to, by table."""
+    """Return, by table, the row ids of the interned words, contexts and payloads that these events refer to."""
     chosen = "WHERE position IN (SELECT value FROM json_each(?))"
     used = {
         table: [row[0] for row in connection.execute(f"SELECT DISTINCT {column} FROM events {chosen}", (positions,))]
@@ -180,7 +180,7 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
 
 
 def _unindex(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
-    """Remove events from the full-text index; returns the numbers of their terms.
+    """Remove events from the full-text index; returns the row ids of the terms in their texts.
 
     Terms of the latest texts, which are outside volumes (see `postings`), are left out, because they are still in use.
     """

@@ -68,7 +68,7 @@ class TextStatistics:
         self._last = row[0]
 
     def session_marks(self, sessions: Collection[int]) -> dict[int, SessionMarks]:
-        """Return the marks of each of these sessions."""
+        """Return the marks of each of these sessions, by session. A session is given by its row id."""
         found = {session: known for session in sessions if (known := self._session_marks.get(session)) is not None}
         if len(found) < len(sessions):
             statement = """SELECT session, json_group_array(at), json_group_array(position), json_group_array(length)

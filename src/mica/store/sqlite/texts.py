@@ -127,9 +127,10 @@ def _read(core: SqliteCore, positions: Sequence[int], *, neighbours: int = 2) ->
 def _around(
     connection: apsw.Connection, statistics: TextStatistics, positions: Sequence[int], *, neighbours: int
 ) -> dict[int, tuple[int, int, int]]:
-    """Return the marks at these positions, and up to `neighbours` marks before and after each, by position.
+    """Return the marks at these positions and their neighbours: up to `neighbours` marks on each side.
 
-    Each value is the number of words in the mark, its index in the session, and the number of words in the session.
+    The result maps the position of each mark to the number of words in the mark, the index of the mark in its session,
+    and the number of words in its session.
     """
     found: dict[int, tuple[int, int, int]] = {}
     by_session: defaultdict[int, list[int]] = defaultdict(list)

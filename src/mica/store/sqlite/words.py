@@ -23,7 +23,7 @@ class SqliteWords:
         self._connection = connection
         self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}}  # by table
         self._term_numbers: dict[str, int] = {}  # by word as written; 0 for a word without a term
-        self.highest_number = 0  # of any word that a purge removed
+        self.highest_number = 0  # the highest number of a word or context that a purge removed
         self._words: dict[tuple[str, int], str] = {}
         self._context_numbers: dict[Context, int] = {}
         self._contexts: dict[int, Context] = {}
@@ -41,7 +41,7 @@ class SqliteWords:
     # -- Words to numbers -------------------------------------------------------------------------------------
 
     def number(self, table: str, word: str) -> int:
-        """Return the number of a word in this table; a new word is interned."""
+        """Return the number (row id) of a word in this table. A new word is added to the table."""
         known = self.numbers[table]
         if (number := known.get(word)) is not None:
             return number
@@ -93,7 +93,7 @@ class SqliteWords:
         return None if number is None else (number, sequence)
 
     def context_number(self, context: Context) -> int:
-        """Return the number of a context; a new context is interned."""
+        """Return the number (row id) of a context. A new context is added to its table."""
         last, number = self._last_context  # consecutive events usually share one, and comparing is cheaper than hashing
         if last is context:
             return number
