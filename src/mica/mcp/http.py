@@ -44,7 +44,8 @@ STREAMS_MAX = 100  # of a session, for resuming; the oldest finished ones are dr
 SESSION, REVISION, LAST = "mcp-session-id", "mcp-protocol-version", "last-event-id"
 METHOD, NAME = "mcp-method", "mcp-name"
 WORK = "mica-session"  # the header in which a client may name its working session
-NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # which Mcp-Name repeats
+# For each method, the parameter that the header Mcp-Name must repeat.
+NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 # Status codes for errors in the protocol without sessions. With sessions, a readable request is answered with 200.
 STATUSES = {
     protocol.PARSE_ERROR: 400,
@@ -59,7 +60,7 @@ MemoryLookup = Callable[[Scope], Awaitable[Memory]]  # the memory of a request's
 
 
 class RequestRefused(Exception):
-    """A request that is refused with an HTTP status and a JSON-RPC error."""
+    """A request that is refused with an HTTP status and a JSON-RPC error. `of` is the id of its message, if known."""
 
     def __init__(
         self, status: int, message: str, *, code: int = protocol.INVALID_REQUEST, data: object = None, of: object = None
@@ -289,7 +290,7 @@ class Endpoint:
 
 
 def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
-    """Return the route of the endpoint. It is no mount, because that would redirect requests without a last slash."""
+    """Return the route of the endpoint. A mount would redirect requests whose path has no slash at the end."""
     return [Route(path, endpoint)]
 
 

@@ -47,7 +47,7 @@ class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
 
     prompts: bool = False  # the list of prompts changed
     resources: bool = False  # the list of resources changed
-    uris: frozenset[str] = frozenset()  # of changed resources
+    uris: frozenset[str] = frozenset()  # the URIs of changed resources
     of_all: frozenset[str] = frozenset()  # prefixes of URIs that may have changed
 
     def __or__(self, other: ResourceChange) -> ResourceChange:
@@ -146,7 +146,7 @@ async def read(memory: Memory, uri: str) -> str:
 
 
 async def canonical(memory: Memory, uri: str) -> str:
-    """Return a resource URI in the form of change notifications: with the id of a crystal instead of its number.
+    """Return a resource URI as change notifications contain it: a crystal is named by its id, not by its number.
 
     Raises UnknownEvent or InvalidEvent if the URI is that of an unknown crystal.
     """

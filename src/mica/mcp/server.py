@@ -67,7 +67,10 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpServer:
-    """Serves one MCP client. `notify` gets all messages that do not belong to a request."""
+    """Serves one MCP client. `notify` gets all messages that do not belong to a request.
+
+    Events are recorded in the session named `session`; by default, in the session that `home` knows.
+    """
 
     def __init__(
         self, home: MemoryOwner, watch: Watch, notify: Send, *, session: str | None = None, beat_s: float = BEAT_S
@@ -107,7 +110,7 @@ class McpServer:
                         task.cancel()
 
     async def drain(self, timeout_s: float = 0.0) -> None:
-        """Close subscriptions, and wait `timeout_s` for running requests. Then cancel those that still run."""
+        """Wait at most `timeout_s` seconds for running requests. Then cancel the rest, and all subscriptions."""
         if self._leave is not None:
             self._leave()
             self._leave = None

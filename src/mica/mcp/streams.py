@@ -19,7 +19,10 @@ HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
 class Stream:
-    """The messages that belong to one request or, in a session, to none. The latest are buffered for clients."""
+    """The messages that belong to one request, or those of a session that belong to no request.
+
+    The latest BUFFERED_MAX messages are buffered, so that a client that was disconnected can resume.
+    """
 
     def __init__(self, name: str = "") -> None:
         self.name = name  # without a name it cannot be resumed
@@ -49,7 +52,8 @@ class Stream:
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object] | None]]:
         """Yield each message with a number above `after` as it arrives, until the stream ends.
 
-        If no message arrives for QUIET_S, None is yielded in its place.
+        The results are pairs of number and message. If no message arrives for QUIET_S, the result is the number of the
+        last message and None.
         """
         while True:
             news = self._news
@@ -74,7 +78,10 @@ class Stream:
         return None
 
     async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[bytes]:
-        """Yield the messages as server-sent events, with ids for resuming. With `primed`, begin with an empty event."""
+        """Yield the messages with a number above `after` as server-sent events, with ids for resuming.
+
+        With `primed`, begin with an empty event.
+        """
         self.is_read = True
         try:
             if primed:
@@ -98,7 +105,11 @@ def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str] | None
 
 
 class McpResponse(Response):
-    """The HTTP response to an MCP request: a JSON document, or an event stream if notifications precede the answer."""
+    """The HTTP response to an MCP request: a JSON document, or an event stream if notifications precede the answer.
+
+    `task` is the task that puts the answer into `stream`. With `ends_with_client`, it is cancelled when the client
+    disconnects. `statuses` maps codes of JSON-RPC errors to HTTP status codes; any other answer has the status 200.
+    """
 
     def __init__(
         self,

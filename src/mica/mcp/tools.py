@@ -49,7 +49,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     description: str
-    takes: type[msgspec.Struct]
+    takes: type[msgspec.Struct]  # the arguments are decoded into it
     inputs: dict[str, Schema]
     required: tuple[str, ...]
     outputs: dict[str, Schema]
@@ -184,7 +184,7 @@ async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
 
 
 async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_SearchHit]:
-    """Return the marks nearest to `at`, in order of time. None is more than an hour away."""
+    """Return at most `limit` marks that are nearest to `at` and at most an hour away (AROUND), in order of time."""
     events = await memory.events.query(EventQuery(names=(MARK,), since=at - AROUND, until=at + AROUND, limit=1_000))
     nearest = sorted(events, key=lambda event: abs(event.at - at))[:limit]
     return [

@@ -21,7 +21,7 @@ class MemoryOwner(Protocol):
     """Provides the memory that an MCP server uses.
 
     `is_known` is true if the server need not ask the client for its project directories (roots) to find the space.
-    `has_space` is true once the space is open.
+    `has_space` is true once the space is open. `memory` creates a missing space only if `makes` is true.
     """
 
     session: str | None  # of the client, if known
