@@ -52,7 +52,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 2_000
     refusals_per_s: float = 5.0  # without a valid token, of one address: too slow to guess 256 bits
     refusals_burst: int = 50
-    body_grace_s: float = 20.0  # for a body to arrive, plus the time its bytes take at
+    body_grace_s: float = 20.0  # for a body to arrive, plus the time that its bytes take at this speed:
     body_bytes_per_s: int = 16_384
     recheck_s: float = 1.0  # between checks whether the token of an open connection is still valid
 
@@ -124,7 +124,7 @@ class Access:
         return None
 
     def wait_s(self, token: AccessToken | None, peer: str) -> float:
-        """Count a request of a token, or of an address if it has no token. Returns how long it must wait, or 0."""
+        """Count a request of `token`, or of address `peer` if `token` is None. Returns the seconds to wait, or 0."""
         return self._refusal_rate.wait_s(peer) if token is None else self._request_rate.wait_s(token.id)
 
     def is_ours(self, host: str) -> bool:

@@ -107,8 +107,8 @@ class MemoryPool:
     async def memory(self, space: str | None = None, *, make: bool = False) -> Memory:
         """Return the memory of a space, by default the server's own. It may be closed later, to make room for others.
 
-        If the space does not exist, it is created with `make`; otherwise UnknownSpace is raised. Raises InvalidInput if
-        the pool is closed or full.
+        A space that does not exist is created if `make` is True or if it is the server's own. Otherwise UnknownSpace is
+        raised. Raises InvalidInput if the pool is closed or full.
         """
         name = self.default if space is None else space
         async with self._locks.setdefault(name, asyncio.Lock()):
@@ -164,9 +164,10 @@ class MemoryPool:
             self._open.clear()
 
     def _is_tree(self, name: str, directory: Path) -> bool:
-        """True if a directory is the working tree of a space: by its name, or because the server was started in it.
+        """True if the server may read the files of `directory` for the space `name`.
 
-        A session reports its own directory, and the server must not read files anywhere else because of that.
+        The directory must belong to the space or, for the server's own space, to the working tree in which the server
+        was started. A client can report any directory as that of its session, so the report alone is not enough.
         """
         tree = space_of(directory, home=self.settings.home)
         started = space_of(Path.cwd(), home=self.settings.home)

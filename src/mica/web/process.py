@@ -139,9 +139,10 @@ async def run(
     during: Callable[[], Awaitable[None]],
     leaving: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until a signal arrives, and run `during` beside it. If `during` fails, the server ends with its error.
+    """Serve until a signal arrives, and run `during` at the same time.
 
-    `leaving` runs at shutdown, before the server waits for its clients. It ends streams that never end by themselves.
+    If `during` fails, the server stops, and the error of `during` is raised. `leaving` runs at shutdown, before the
+    server waits for its clients. It ends streams that never end by themselves.
     """
 
     async def leave() -> None:

@@ -176,7 +176,7 @@ def _last_id(request: Request, after: int | None) -> int | None:
 
 
 class Subscribe(FollowRequest, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="subscribe", tag_field="do"):
-    """A request to send all matching events until the client unsubscribes. Each is sent with the id of this request."""
+    """A request to send all matching events until the client unsubscribes. Each event is sent with this `id`."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 

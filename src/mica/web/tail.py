@@ -64,9 +64,10 @@ class LogTail:
         return last if after is None else min(after, last)
 
     async def batches(self, query: EventQuery, *, after: int) -> AsyncGenerator[tuple[int, list[Event]], None]:
-        """Yield matching events after a position, in commit order, in batches. Each comes with the position it reached.
+        """Yield matching events after a position, in commit order, in batches.
 
-        After a quiet period an empty batch is yielded. Raises StoreUnavailable when the memory is closed.
+        Each result is a pair: the position up to which the log was read, and the events. While no events arrive, an
+        empty batch is yielded every QUIET_S seconds. Raises StoreUnavailable when the memory is closed.
         """
         fits = matcher(query)
         async with aclosing(self._read(after)) as stream:
@@ -79,9 +80,10 @@ class LogTail:
     async def lines(
         self, query: EventQuery, *, after: int, fields: Fields, wrap: Wrap
     ) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield the same batches as `batches`, encoded as lines.
+        """Yield the same pairs as `batches`, but with the lines of the events as bytes; empty for an empty batch.
 
-        Listeners with equal `query` and `fields` share the encoded lines, so they must also pass the same `wrap`.
+        `wrap` makes the line of an event. Listeners with equal `query` and `fields` share the encoded lines, so they
+        must also pass the same `wrap`.
         """
         fits = matcher(query)
         async with aclosing(self._read(after)) as stream:
@@ -101,7 +103,7 @@ class LogTail:
                     yield made
 
     async def _read(self, after: int) -> AsyncGenerator[list[Event], None]:
-        """Yield all events after a position, in batches. After a quiet period, an empty batch is yielded."""
+        """Yield all events after a position, in batches; while none arrive, an empty batch every QUIET_S seconds."""
         await self._begin()
         self.listeners += 1
         heartbeats = self._heartbeats

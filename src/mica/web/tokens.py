@@ -60,6 +60,7 @@ class TokenFile:
     ) -> tuple[str, AccessToken]:
         """Make a token. Returns its secret, which is not stored and cannot be shown again, and its stored form.
 
+        The token opens the given `spaces`, or all if none are given. It expires after `lifetime`; by default, never.
         With `replaces`, tokens of the same name are revoked. Raises InvalidInput for a bad name or too many tokens.
         """
         if len(name) > 100 or not name.isprintable():

@@ -97,7 +97,7 @@ async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
 
 @API.get("events.chain")
 async def chain(memory: Memory, request: EventRequest) -> EventList:
-    """Get all events of the chain (one correlation id, or else one first cause) of an event, oldest first."""
+    """Get the chain of an event, oldest first: all events with its correlation or, if it has none, with its root."""
     events = await memory.events.chain(await memory.events.get(request.reference))
     return EventList(events=event_documents(events, request.selected_fields))
 
@@ -178,7 +178,7 @@ class CompareRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class CompareAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How many steps two chains of events have in common before their first difference, and that difference."""
+    """How many events two chains have in common before their first difference, and that difference."""
 
     same: int
     equal: bool
@@ -189,7 +189,7 @@ class CompareAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.compare")
 async def compare_chains(memory: Memory, request: CompareRequest) -> CompareAnswer:
-    """Compare the chains of two events step by step, up to their first difference."""
+    """Compare the chains of two events, event by event, up to the first difference."""
     left, right = [await memory.events.chain(await memory.events.get(each)) for each in (request.left, request.right)]
     compared = compare(left, right, ignore=request.ignore)
     return CompareAnswer(

@@ -159,7 +159,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SearchPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """A time that was found in the query, and the period that mica understood."""
+    """Words of the query that name a time, and the period that mica took them to mean."""
 
     words: str
     start_at: datetime
@@ -193,7 +193,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The marks and crystals that match, best first, and the times that were found in the query."""
+    """The marks and crystals that match, best first, and the periods that the query names."""
 
     query: str
     periods: list[SearchPeriod]

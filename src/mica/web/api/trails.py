@@ -146,7 +146,9 @@ async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> Trail
 
 
 class LearnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 7  # trails not walked since are left out
+    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = (
+        7  # trails that were last walked earlier are left out of the answer
+    )
 
 
 @API.post("trails.learn")
@@ -257,7 +259,7 @@ async def import_walks(memory: Memory, request: WalksRequest) -> WalksAnswer:
 class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The outcome of a task."""
 
-    reference: Reference  # of its prompt
+    reference: Reference  # the id or position of the prompt of the task
     outcome: Outcome
     reason: str = ""
 

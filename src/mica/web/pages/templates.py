@@ -78,7 +78,7 @@ def is_part(request: Request) -> bool:
 def render(
     request: Request, name: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: object
 ) -> HTMLResponse:
-    """Render a template. Besides `values`, it gets the space, a function for links within it, and the time."""
+    """Render a template with `values`. It also gets the space, a function for links within the space, and the time."""
     pool = pool_of(request)
     try:
         space = requested_space(request)
@@ -114,7 +114,7 @@ def notice_headers(text: str, *events: str) -> dict[str, str]:
 
 
 def link(path: str, **query: object) -> str:
-    """Build an address on this server; empty parameters are omitted."""
+    """Build an address on this server. Parameters that are None, empty or False are omitted."""
     parameters = {name: str(value) for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(parameters)}" if parameters else path
 

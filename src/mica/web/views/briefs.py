@@ -54,7 +54,7 @@ class ReceiptSummary(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int
     lines: int
     left_out: int
-    sources: tuple[tuple[str, int], ...]  # lines of each source, most lines first
+    sources: tuple[tuple[str, int], ...]  # the number of lines of each source, highest first
     missing: dict[str, str]
 
 

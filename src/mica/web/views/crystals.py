@@ -40,10 +40,10 @@ class CrystalNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrystalShelf(msgspec.Struct, frozen=True, kw_only=True):
-    """The crystals that no other crystal covers, and counts. What they cover is loaded when a person opens one."""
+    """The crystals that no other crystal covers, and counts. The sources of a crystal are loaded when it is opened."""
 
     nodes: tuple[CrystalNode, ...] = ()
-    counts: dict[str, int] = {}  # of each level, among those read
+    counts: dict[str, int] = {}  # number of crystals of each level; LISTED limits it
     has_marks: bool = False
     session: str | None = None  # the active one
     session_marks: int = 0
@@ -125,7 +125,7 @@ async def children(memory: Memory, reference: str) -> list[CrystalNode]:
 
 
 async def detail(memory: Memory, reference: str) -> Detail:
-    """Read one crystal, with the events that its statements cite. Raises as `memory.crystals.get` does."""
+    """Read one crystal, with the events that its statements cite. Raises the errors of `memory.crystals.get`."""
     crystal = await memory.crystals.get(reference)
     cited = [mark for statement in crystal.statements for mark in statement.sources]
     references = list(dict.fromkeys([*cited, *crystal.open]))[:REFERENCES_MAX]

@@ -88,12 +88,12 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     row: EventRow
     indent: int
     after_s: float  # since the chain began
-    offset: float  # the same, as a share of the whole
+    offset: float  # the same as a share of the duration of the chain, 0 to 1
     is_current: bool  # it is the event that the page is about
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain (events with one correlation id, or else one first cause) as a tree, and its duration."""
+    """A chain (the events with the same correlation or, without one, the same root) as a tree, and its duration."""
 
     links: tuple[Link, ...]
     events: int
@@ -164,7 +164,10 @@ def _latest_first(events: Sequence[Event], filters: EventFilter) -> tuple[EventR
 
 
 async def later(memory: Memory, filters: EventFilter, *, after: int) -> EventPage:
-    """Read the matching events after a position, latest first. If there are many, only the last ROWS_MAX are read."""
+    """Read the matching events after a position, latest first.
+
+    Only the last BEHIND_MAX positions of the log are searched, and at most the last ROWS_MAX events are returned.
+    """
     position = await memory.events.position()
     start = max(after, position - BEHIND_MAX)
     events = [event async for event in memory.events.log(filters.query(None), after=start)]
@@ -178,7 +181,10 @@ async def chain_of(memory: Memory, event: Event) -> Chain:
 
 
 def arrange_chain(events: Sequence[Event], *, current: EventId) -> Chain:
-    """Arrange the events of a chain as a tree. Of a long chain, CHAIN_MAX events around the current one are used."""
+    """Arrange the events of a chain as a tree. `current` is the id of the event that the page is about.
+
+    Of a long chain, only CHAIN_MAX events around that event become links.
+    """
     known = {event.id for event in events}
     tops = [event for event in events if event.parent_id is None or event.parent_id not in known]
     ordered = [each for top in tops for each in (top, *in_tree_order(top.id, events))]

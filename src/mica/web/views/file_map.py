@@ -53,9 +53,10 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
         return self.spots if spot is None else spot.children
 
     def tiles(self, *, folder: str, trail: str, link: Callable[[str], str]) -> tuple[Tile, ...]:
-        """Return the tiles to draw for a folder. The files of `trail` are shaded.
+        """Return the tiles to draw for a folder. `link` makes the address that shows a folder, from its path.
 
-        If there is no such trail, the files of all trails are shaded.
+        `trail` is the key of a trail, whose files are shaded. If there is no such trail, the files of all trails are
+        shaded, more strongly the more trails contain them.
         """
         chosen = next((number for number, way in enumerate(self.ways) if way.key == trail), None)
         most = max((len(spot.trails) for spot in _files(self.spots)), default=0)

@@ -135,7 +135,10 @@ def readiness(trail: Trail, gates: TrailSettings) -> Readiness:
 
 
 def preference_matrix(trails: Sequence[Trail]) -> Preferences:
-    """Count how often each agent used each trail, for the first MATRIX_ROWS trails that a named agent used."""
+    """Count how often each agent used each trail.
+
+    The result has the first MATRIX_ROWS trails that a named agent used, and the AGENTS_MAX agents that used them most.
+    """
     walked = [trail for trail in trails if trail.agents][:MATRIX_ROWS]
     runs: Counter[str] = Counter()
     for trail in walked:
@@ -179,9 +182,9 @@ def _trail_warnings(trail: Trail, *, now: datetime, gates: TrailSettings) -> lis
 
 
 def _next_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> tuple[str, int] | None:
-    """Return "cooling" or "archived" if a trail will be that soon unless it is used, and in how many days.
+    """Return the state that an unused trail will have next, "cooling" or "archived", and in how many days.
 
-    Returns None if neither happens within the period NEAR.
+    Returns None if its state does not change within the period NEAR.
     """
     unused = now - trail.last_at
     half, archived = timedelta(days=gates.half_life_days), timedelta(days=gates.archive_days)
@@ -236,7 +239,7 @@ def evolution_chart(weeks: Sequence[TrailWeek], label: Callable[[datetime], str]
 
 
 async def evolution(memory: Memory, *, now: datetime) -> list[TrailWeek]:
-    """Count, for each of the last weeks, the trails that were known, named, renewed, offered and used; oldest first."""
+    """Count the trails known, named, renewed, offered and used in each of the last WEEKS weeks, oldest week first."""
     begins = [now - timedelta(weeks=number) for number in range(WEEKS, 0, -1)]
     trails = await memory.trails.known()
     names = (CREATED, CRYSTALLIZED, OFFERED, USED)

@@ -24,17 +24,17 @@ from mica.navigation.report import ARMS_SPAN, Period, Report, make_report
 
 REPORT_EVENTS = 40_000  # the latest of eight weeks; reading them takes a few seconds at most
 RECOGNISED_TASKS = 200  # the latest tasks that are matched against trails
-FILES_MIN = 2  # fewest files of a task that can match a trail
+FILES_MIN = 2  # a task or trail with fewer files is never matched
 COVERED = 0.75  # share of a trail's files that a task must open to have walked it
 REPORTED = ("trail.*", "crystal*", "teaching.*", "hook.failed", "job.failed")
 
 
 class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
-    """How many files or trails were suggested (offers), how many of these were not used, and the tokens they cost."""
+    """How many suggestions of files or trails (offers) agents got, how many were unused, and what these cost."""
 
     offers: int = 0
     unused: int = 0
-    tokens: int = 0
+    tokens: int = 0  # of the unused offers
 
 
 class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
     active_trails: int
     hit_rate: float | None  # share of offers that were used; None if there were none
     recognised: float | None  # share of the latest tasks that walked a known trail
-    recognised_of: int
+    recognised_of: int  # number of these tasks
     session: str | None  # the active one
     session_offers: OfferWaste
     session_held_out: bool  # it gets no offers, for comparison
@@ -65,7 +65,7 @@ class OfferCounts(msgspec.Struct, frozen=True, kw_only=True):
     crystallized: int
     refreshed: int
     success: float | None  # share of successes among uses with a known outcome
-    success_of: int
+    success_of: int  # number of these uses
     waste: OfferWaste
 
 
@@ -160,7 +160,10 @@ def live_figures(
 def preferences(
     walks: Sequence[Walk], trails: Sequence[Trail], *, since: datetime, length: timedelta, limit: int = 5
 ) -> tuple[Preference, ...]:
-    """Return the agents that use a named trail more or less often than before, largest change first."""
+    """Return the agents that use a named trail more or less often than before, at most `limit`, largest change first.
+
+    Uses since `since` are compared with uses in the period of `length` before `since`.
+    """
     named = [trail for trail in trails if trail.version and len(trail.paths) >= FILES_MIN]
     counts: Counter[tuple[str, str, bool]] = Counter()
     for walk in walks:
