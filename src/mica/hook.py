@@ -100,7 +100,7 @@ class _Refused(_HookError):
 
 
 class _PayloadTooLong(_HookError):
-    """A payload is longer than the limit. Only its beginning was used; if it could not be decoded, nothing was."""
+    """A payload is longer than the limit. Only its beginning was used, or nothing if that could not be decoded."""
 
     def __init__(self, here: HookPaths) -> None:
         self._here = here
@@ -271,7 +271,7 @@ def _working_directory() -> bytes:
 
 
 def _is_about(raw: bytes, directory: bytes) -> bool:
-    """Return True if `directory` is the working directory in the payload `raw` (encoded JSON), or if that has none."""
+    """Return True if the payload `raw` (encoded JSON) has `directory` as its working directory, or has none."""
     return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
 
 

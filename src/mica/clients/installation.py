@@ -46,7 +46,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return self.data / "plugin"
 
     def hook_command(self, *words: str) -> str:
-        """Return the shell command of a hook. It works in every shell, and exits with 0 if mica or Python is gone."""
+        """Return the shell command that runs `mica-hook` with these arguments.
+
+        It works in every shell, and exits with 0 if mica or Python is gone.
+        """
         python, hook, launcher = (shlex.quote(str(each)) for each in (self.python, self.hook, self.launcher))
         exists = f"[ -x {python} ] && [ -f {hook} ] && [ -f {launcher} ]"
         variable = f"MICA_HOME={shlex.quote(str(self.data))} " if self.user.environment.get("MICA_HOME") else ""

@@ -74,7 +74,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     before: bytes | None
     after: bytes | None
-    is_ours: bool
+    is_ours: bool  # True for a file that mica created, False for a settings file of the user
     needs_backup: bool = False  # it has content of the user that no earlier backup has
 
     @property

@@ -61,7 +61,7 @@ class SpoolLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """What must be known about the spool lines of a session that were read, to read the next. It contains no texts."""
+    """Facts from the lines of a session that were read, which are needed to read its later lines. It has no texts."""
 
     started: bool = False
     root: str | None = None  # the folder that paths are relative to
@@ -78,7 +78,7 @@ _LINE = msgspec.json.Decoder(SpoolLine)
 class Cursor(msgspec.Struct, kw_only=True):
     """How far the spool files of a session were read, and the state of the session at that point."""
 
-    files: dict[str, tuple[str, int]] = {}  # each file's fingerprint and the offset reached
+    files: dict[str, tuple[str, int]] = {}  # by file name: its fingerprint, and the byte offset reached
     remembered: SessionState = msgspec.field(default_factory=SessionState)
 
 
@@ -86,7 +86,7 @@ class Portion(msgspec.Struct, frozen=True, kw_only=True):
     """A batch of lines from a spool file. `end` is the byte offset after them."""
 
     lines: list[SpoolLine]
-    broken: list[str]  # reasons why other lines could not be read
+    broken: list[str]  # for each line of the batch that could not be read, the reason
     end: int
 
 
@@ -103,7 +103,7 @@ class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook needs to answer a prompt: the ranking code (a copy of `navigation.engine`) and its data files."""
 
     engine: str
-    entry: str = ""  # `module:function` in the engine; empty in files of mica before it was written
+    entry: str = ""  # `module:function` in the engine; empty in a file that an older mica wrote
     library: str  # the folder of the stemmer, the engine's only library
     past: str  # the file with past work, see `Spools.past`
     trees: dict[str, str]  # for each working tree, the file with its index
@@ -233,7 +233,7 @@ class Spools:
             self.remove_finished(session, self.cursor(session), is_over=True)
 
     def forget_old(self) -> None:
-        """Remove the cursors and shown lines of sessions that are too old to be resumed."""
+        """Remove files that are unchanged for FORGOTTEN_S seconds, such as cursors of old sessions, but no spools."""
         shown = self.folder / hook.SHOWN.decode()
         for path in [*self._spool.glob("*"), *shown.glob("*")]:
             with suppress(OSError):
