@@ -95,7 +95,7 @@ class Events:
         return match_references(listed, [await self._log.find(each, reads) for each in listed])
 
     async def query(self, query: EventQuery | None = None) -> list[Event]:
-        """The latest matching events, oldest first."""
+        """The matching events, oldest first. If they exceed the query's limit, only the latest are returned."""
         return await self._log.query(query or EventQuery())
 
     async def log(
@@ -184,7 +184,7 @@ class Events:
         return await reads.chains.descendants((await self._event(event, reads)).id, depth=depth)
 
     async def impact(self, event: Reference) -> chains.Impact:
-        """Return the later events of an event's chain in two groups: its descendants, and the others."""
+        """Return the later events of an event's chain in two groups: the event's descendants, and the other events."""
         reads = await self._log.reads()
         start = await self._event(event, reads)
         chain = await reads.chains.chain(start.correlation)
@@ -252,9 +252,9 @@ class Events:
     async def directory(self) -> Path | None:
         """Return the root of the working tree that this space is about.
 
-        It is the working tree of the current directory if that directory uses this store, or if there are no sessions.
-        Otherwise it is the working tree of the latest session. Returns None if this tree is not on this machine or must
-        not be read.
+        It is the working tree of the current directory if that directory uses this store. Otherwise it is that of the
+        latest session or, without sessions, that of the current directory; None if this tree is not on this machine or
+        must not be read.
         """
         here = self._trees.current()
         started = await self.query(EventQuery(names=(STARTED,), limit=1))

@@ -153,7 +153,10 @@ class Emitter(NamedTuple):
 
 
 def make_emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
-    """Make the `emit` of one writer, and the functions that control it."""
+    """Make the `emit` of one writer, and the functions that control it.
+
+    `base_here` is the context and parent outside of all `with` blocks. Without `clock`, the system clock is used.
+    """
     # The lock: a thread that pops the token may write; a list is the cheapest lock. The token is also the buffer for
     # the frame: reusing one buffer is a quarter cheaper.
     tokens = [bytearray()]

@@ -79,7 +79,7 @@ class JournalFold:
         self._wakeup.set()  # there may be leftovers
 
     def wake(self) -> None:
-        """Start soon to move events into the store. Thread-safe."""
+        """Make the background task move events into the store soon. Thread-safe."""
         with suppress(RuntimeError):  # the loop is closed: events are stored when the space is opened again
             self._loop.call_soon_threadsafe(self._wakeup.set)
 
@@ -202,7 +202,7 @@ class JournalFold:
             pass
 
     async def _fold_some(self, waiting: Journal | Leftover) -> bool:
-        """Store the next batch, even if the caller is cancelled. Returns False if there is no batch."""
+        """Store the next batch of `waiting`, even if the caller is cancelled. Returns False if there is no batch."""
         step = self._loop.create_task(self._step(waiting), name="mica-fold")
         self._steps.add(step)
         step.add_done_callback(self._on_step_done)

@@ -171,7 +171,7 @@ class Hot:
         return None
 
     def events(self, query: EventQuery) -> list[Event]:
-        """The latest matching events, oldest first."""
+        """The matching events, oldest first. If they exceed the query's limit, only the latest are returned."""
         filters_context = not query.session is query.agent is query.user is None
         fits_head, fits = _head_matcher(query), matcher(query)
         limit = query.limit

@@ -281,7 +281,10 @@ class Log:
         return await readable(self._store, self._store.purges, self._folding)
 
     async def query(self, query: EventQuery) -> list[Event]:
-        """The latest matching events, oldest first, including events that are not stored yet."""
+        """The matching events, oldest first, including events that are not stored yet.
+
+        If they exceed the query's limit, only the latest are returned.
+        """
         return await (await self.reads()).log.query(query)
 
     async def get(self, reference: Reference) -> Event:

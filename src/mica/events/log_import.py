@@ -204,7 +204,10 @@ def _is_refused(event: Event) -> bool:
 
 
 def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> LogFile:
-    """Parse a log file or an open file. Raises InvalidInput with the numbers of unreadable lines, or OSError."""
+    """Parse a log file or an open file. Raises InvalidInput with the numbers of unreadable lines, or OSError.
+
+    All lines must have the same format: `format` or, by default, that of the first event.
+    """
     entries: list[LogEntry] = []
     problems: list[tuple[int, str]] = []
     size = 0

@@ -52,7 +52,7 @@ async def prompt(memory: Memory, name: str) -> McpPrompt:
 
 
 async def _trails(memory: Memory) -> list[Trail]:
-    """Return the crystallized trails, by slug. Return [] if it takes longer than LEARNING_S to learn the trails."""
+    """Return the crystallized trails, sorted by slug; [] if learning the trails takes longer than LEARNING_S."""
     trails = asyncio.ensure_future(memory.trails.list(limit=None))
     await asyncio.wait([trails], timeout=LEARNING_S)
     if not trails.done():

@@ -172,7 +172,7 @@ CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 def change_of(event: Event) -> ResourceChange:
     """Return what an event changed for MCP clients.
 
-    Uses and receipts change nothing, because reading a resource records them.
+    Events that record a receipt or the use of a trail change nothing, because reading a resource causes such events.
     """
     change = _CHANGES.get(event.name, ResourceChange())
     removed: tuple[object, ...] = ()

@@ -139,8 +139,8 @@ class LineageCheck:
 def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[int, dict[str, int]]) -> list[str]:
     """Return one sentence for each event whose entry in the full-text index does not match its text.
 
-    `lengths` (in words) and `counts` (of each term) hold the index entries by position. The entries of `events` are
-    removed from both, so that entries without an event remain.
+    The entries are given by position: `lengths` has the number of words, and `counts` how often each term occurs. The
+    entries of `events` are removed from both, so that entries without an event remain.
     """
     return [
         stale_text(event)

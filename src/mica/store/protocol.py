@@ -226,8 +226,8 @@ class TrailTable(Protocol):
         """Replace all stored trails by `trails`; returns True if they were stored.
 
         `lesson` is the state of the log from which `trails` were learned. Nothing is stored, and False is returned, if
-        the stored trails were learned up to a later position. The same applies if something was purged since then,
-        because `trails` may quote it.
+        the stored trails were learned up to a later position. The same applies if something was purged after that
+        state, because `trails` may quote it.
         """
 
     async def learned_up_to(self) -> LearnedUpTo:
@@ -298,7 +298,7 @@ class PurgeLog(Protocol):
 
     @property
     def generation(self) -> int:
-        """A counter that purges of all processes increase, as of the last write through this object."""
+        """A counter that every purge by any process increases. It is as of the last write through this object."""
 
     async def bury(self, identifiers: Sequence[EventId], cause: Tombstone) -> int:
         """Replace these events by tombstones, and delete data that only they refer to; returns how many were replaced.

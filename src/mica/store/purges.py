@@ -145,7 +145,11 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text_to_match(value: str) -> tuple[str, bool]:
-    """Return the letters and digits of a value, and True; or a short value as it is spelled, and False."""
+    """Return the text whose digest identifies a value, and whether this text matches the value in any spelling.
+
+    The text is the letters and digits of the value. For a value with fewer than SPELLED_LETTERS_MIN of them, it is the
+    value as it is spelled, which matches only literally.
+    """
     letters = FoldedText(value).letters
     return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
@@ -261,7 +265,7 @@ class PurgeFilter:
 
     @property
     def checks_recalled(self) -> bool:
-        """True if even events newer than all purges are checked for purged values, if they record recalled text."""
+        """True if events that record recalled text are checked for purged values, even those newer than all purges."""
         return bool(self._values)
 
     def apply(self, event: Event) -> Event:

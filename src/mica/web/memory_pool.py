@@ -218,7 +218,7 @@ def pool_of(request: HTTPConnection) -> MemoryPool:
 def requested_space(request: HTTPConnection) -> str:
     """Return the space of a request: `?space=`, else the only one that its token opens, else the server's own.
 
-    Raises AccessDenied if the token does not open that space, and InvalidInput if the request has several.
+    Raises AccessDenied if the token does not open that space, and InvalidInput if `?space=` occurs twice or is empty.
     """
     token = request.scope.get(TOKEN)
     assert isinstance(token, AccessToken)  # the guard lets nothing else reach a space

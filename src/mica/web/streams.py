@@ -57,7 +57,10 @@ class ExportRequest(EventSelection, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 async def follow(request: Request) -> Response:
-    """Stream events as they are stored, in commit order. `Last-Event-ID` resumes after that position."""
+    """Stream events as they are stored, in commit order.
+
+    After a disconnection, `Last-Event-ID` with the position of the last event received resumes the stream after it.
+    """
     try:
         parameters = decode_query(FollowRequest, request)
         after = _last_id(request, parameters.after)
@@ -70,7 +73,10 @@ async def follow(request: Request) -> Response:
 
 
 async def crystal_stream(request: Request) -> Response:
-    """Stream crystals as they are made, in commit order. `Last-Event-ID` resumes after that position."""
+    """Stream crystals as they are made, in commit order.
+
+    After a disconnection, `Last-Event-ID` with the position of the last crystal received resumes the stream after it.
+    """
     try:
         parameters = decode_query(CrystalStreamRequest, request)
         after = _last_id(request, parameters.after)

@@ -58,7 +58,7 @@ class LogTail:
     async def begin(self, after: int | None) -> int:
         """Return the position after which a listener begins: `after`, but not beyond the end of the log.
 
-        If `after` is None, it is the end of the log.
+        If `after` is None, a listener begins at the end of the log.
         """
         last = await self._memory.events.position()
         return last if after is None else min(after, last)

@@ -151,7 +151,7 @@ def index_entry(event: Event) -> IndexEntry | None:
 
 
 class PreparedInsert(NamedTuple):
-    """A statement that stores some events, with its values. `write` must run before other statements."""
+    """A statement that stores some events, with its values. `write` must run before any other statement."""
 
     positions: dict[EventId, int]  # of the events
     statement: Statement | None  # None if there is nothing to store

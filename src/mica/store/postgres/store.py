@@ -87,7 +87,7 @@ class PostgresStore:
         return self._space.segments
 
     async def names(self) -> list[str]:
-        """Return the names of all spaces that this database role may enter, sorted."""
+        """Return the names of all spaces that the user in the address may open, sorted."""
 
         async def once() -> list[str]:
             async with self._space.transaction(READ) as connection:

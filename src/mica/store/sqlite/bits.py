@@ -42,8 +42,8 @@ def unpack(bits: int) -> list[int]:
 def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
     """Return the bit set of the `limit` places with the highest sum of weights. Among equal sums, higher places win.
 
-    `weighted` are pairs of a bit set and its weight, which must be above 0. The sums of all places are computed at
-    once, with one bit set for each binary digit of the sums.
+    If `limit` is None, all places are returned. `weighted` are pairs of a bit set and its weight, which must be above
+    0. The sums of all places are computed at once, with one bit set for each binary digit of the sums.
     """
     digits: list[int] = []
     every = 0

@@ -43,7 +43,7 @@ MAPS = ("block_sessions", "block_contexts", "block_names", "block_roots", "block
 
 
 class BlockFilter(NamedTuple):
-    """The conditions of a query, with the numbers of sessions and names instead of their texts. None: no condition."""
+    """The conditions of a query, with row ids of sessions and names instead of their texts. None means no condition."""
 
     session: int | None = None
     names: frozenset[int] | None = None
@@ -195,7 +195,10 @@ class Blocks:
         return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
     def _candidates(self, block_filter: BlockFilter) -> Generator[tuple[int, int], None, None]:
-        """Yield blocks that may contain matches, latest first: the number of each, and the latest time of a match."""
+        """Yield the numbers of the blocks that may contain matches, each with the latest time that a match can have.
+
+        The block with the latest such time comes first.
+        """
         conditions = ["TRUE"]
         bindings: list[int | str] = []
         source, last_at = "blocks", "blocks.last_at"

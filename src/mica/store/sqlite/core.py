@@ -211,7 +211,7 @@ class SqliteCore:
         )
 
     def payload_number(self, body: bytes) -> int:
-        """Return the number of a large payload. A payload that is not stored yet is stored first."""
+        """Return the row id of a large payload. A payload that is not stored yet is stored first."""
         name = digest(body)
         row = self.connection.execute("SELECT id FROM payloads WHERE digest = ?", (name,)).fetchone()
         if row is not None:

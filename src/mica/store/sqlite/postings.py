@@ -200,7 +200,7 @@ def volume_terms(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, d
 
 
 class TermPlaces(NamedTuple):
-    """The places of the texts that contain one term. Here, places are numbered through all volumes."""
+    """The places of the texts that contain one term. Here, a place is the number of a text in all volumes together."""
 
     volumes: int  # number of volumes covered
     places: int  # as a bit set
@@ -228,7 +228,7 @@ NOWHERE = TermPlaces(0, 0, b"", b"", array("I"), array("I"))
 class Volumes:
     """A connection's cache of the inverted index: the volumes, and the newer texts outside volumes (the tail).
 
-    Here, places are numbered through all volumes and then through the tail.
+    Here, a place is the number of a text in all volumes and the tail together, not in one volume.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -139,7 +139,7 @@ def _replace(
 ) -> None:
     """Turn the rows of these events into tombstones, and delete everything that only they refer to.
 
-    `name` and `context` are the interned name and context of a tombstone.
+    `name` and `context` are the row ids of the name and the context of a tombstone.
     """
     positions = as_json([event.position or 0 for event in events])
     connection.pragma("secure_delete", "on")  # deleted content is overwritten with zeros

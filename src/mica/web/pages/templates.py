@@ -43,7 +43,7 @@ PageFunction: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def page(function: PageFunction) -> PageFunction:
-    """Decorate a function that renders a page or a part of one. If it raises a MicaError, that is shown instead.
+    """Decorate a function that renders a page or a part of one. If it raises a MicaError, its message is shown.
 
     A space that does not exist, or that the token does not open, is reported before the function runs.
     """

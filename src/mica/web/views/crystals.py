@@ -117,7 +117,7 @@ def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float
 
 
 async def children(memory: Memory, reference: str) -> list[CrystalNode]:
-    """Read the sources of a crystal, latest first. If no statement cites a source, its `left_out` says why."""
+    """Read the sources of a crystal, latest first. `left_out` of an uncited source says why no statement cites it."""
     crystal = await memory.crystals.get(reference)
     reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
     sources: Sequence[Crystal | Mark] = await memory.crystals.expand(crystal.id)
