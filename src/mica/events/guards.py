@@ -47,9 +47,9 @@ def requires(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator that checks the context before each call and raises InvalidContext if it does not match.
 
-    `fields` must all be set: session, agent, user, task, correlation, parent, or names of labels. `max_age_s`
-    is the maximum age of the current `with` block in seconds. `min_depth` is the minimum depth that an event emitted in
-    the call would have.
+    All `fields` must be set: session, agent, user, task, correlation, parent, or names of labels. `max_age_s` is the
+    maximum age of the current `with` block in seconds. `min_depth` is the minimum depth that an event without an
+    explicit parent gets in the call.
     """
     if isinstance(fields, str):
         raise InvalidInput(f"fields is the string {fields!r}; pass a list of names")

@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_words(**words: str) -> None:
-    """Raise InvalidInput if an argument is empty, too long or not printable. Only `about` may be empty."""
+    """Raise InvalidInput if an argument is too long, not printable or, except for `about`, empty."""
     for what, word in words.items():
         if not isinstance(word, str) or len(word) > WORD_CHARACTERS_MAX or not (word or what == "about"):
             raise InvalidInput(f"{what} {word!r:.60} is not usable; give 1 to {WORD_CHARACTERS_MAX} characters")

@@ -343,7 +343,7 @@ class StoreFiles(Protocol):
         """
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
-        """Compress up to `limit` events older than `before` in one bounded transaction; returns how many.
+        """Compress up to `limit` events older than `before` in one bounded transaction; returns the number compressed.
 
         Call it again until it returns 0. Reads return the same events as before. If fewer than `at_least` events are
         due, nothing is compressed, unless their size alone fills one transaction.

@@ -95,7 +95,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The value, session, agent and user of the selection, as far as they are set."""
+        """The value, session, agent and user of the selection, without those that are not set."""
         return tuple(text for text in (self.value, self.session, self.agent, self.user) if text is not None)
 
     def fits(self, event: Event) -> bool:

@@ -158,7 +158,7 @@ class PreparedInsert(NamedTuple):
     values: tuple[object, ...]
 
     async def write(self) -> None:
-        """Run the statement. It is sent at once, so the caller can prepare the next chunk while the server works."""
+        """Run the statement. It is sent immediately, so the next chunk can be prepared while the server works."""
         if self.statement is not None:
             await self.statement.fetch(*self.values)
 

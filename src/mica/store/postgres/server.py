@@ -170,7 +170,7 @@ async def _nothing_to_reset(_: Connection) -> None:
 
 
 async def migrate(pool: Pool, address: PostgresAddress) -> None:
-    """Create the schema, or migrate it to the current version. Several processes may do so at once."""
+    """Create the schema, or migrate it to the current version. Safe in several processes at a time."""
     schema = load_schema("postgres")
     with translated(address):
         async with pool.acquire() as connection:

@@ -43,7 +43,7 @@ def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
     """Return the bit set of the `limit` places with the highest sum of weights. Among equal sums, higher places win.
 
     If `limit` is None, all places are returned. `weighted` are pairs of a bit set and its weight, which must be above
-    0. The sums of all places are computed at once, with one bit set for each binary digit of the sums.
+    0. The sums of all places are computed together, with one bit set for each binary digit of the sums.
     """
     digits: list[int] = []
     every = 0

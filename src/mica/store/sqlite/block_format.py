@@ -70,7 +70,7 @@ def encode(headers: Sequence[Header], bodies: Sequence[bytes]) -> EncodedBlock:
 
 
 class EventBlock:
-    """A decoded block. The header is decompressed at once, the bodies when the first one is read."""
+    """A decoded block. The header is decompressed immediately, the bodies when the first one is read."""
 
     def __init__(self, header: bytes, bodies: bytes) -> None:
         body = memoryview(_expand(header))

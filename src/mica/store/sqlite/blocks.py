@@ -270,7 +270,7 @@ class Blocks:
     # -- Ageing -----------------------------------------------------------------------------------------------
 
     def age(self, before: int, *, limit: int, at_least: int) -> int:
-        """Move up to `limit` rows older than `before` into blocks; returns how many.
+        """Move up to `limit` rows older than `before` into blocks; returns the number of rows moved.
 
         `before` is in microseconds since 1970. Must be called in a transaction.
         """

@@ -106,7 +106,7 @@ def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Con
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Configure the connection, and migrate the file to the current schema. Several processes may do so at once."""
+    """Configure the connection, and migrate the file to the current schema. Safe in several processes at a time."""
     schema = load_schema("sqlite")
     version = _version(connection, path)
     if version > schema.version:

@@ -88,7 +88,7 @@ def encode_posting(places: Sequence[int], repeats: Mapping[int, int] | None = No
 
 
 def is_list(count: int) -> bool:
-    """Return True if this many places are stored as a list: it takes at most a quarter of the bytes of a bit set."""
+    """Return True if `count` places are stored as a list: a list takes at most a quarter of the bytes of a bit set."""
     return 8 * count <= VOLUME_BYTES
 
 

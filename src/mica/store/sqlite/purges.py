@@ -121,7 +121,7 @@ def bury(core: SqliteCore, identifiers: Sequence[EventId], cause: Tombstone) -> 
 
 
 def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
-    """Move the events at these positions from blocks back into rows; returns how many. Must run in a transaction."""
+    """Move the events at these positions from blocks back into rows, inside a transaction; returns how many moved."""
     rows = core.blocks.take_out(positions) if core.blocks.is_used else []
     insert(core.connection, *EVENTS, [_restored(core, row) for row in rows])
     return len(rows)
