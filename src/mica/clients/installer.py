@@ -204,7 +204,7 @@ class _PlanBuilder:
         self._problems: dict[str, str] = {}
 
     def attempt(self, step: Callable[[Installation], None], client: Installation) -> None:
-        """Plan all changes of a client. If one of them is impossible, plan none, and note the reason as a problem."""
+        """Plan all changes of a client by calling `step`. If one is impossible, plan none, and note why."""
         after, record, kept = dict(self._after), _copy(self._record), list(self._kept)
         try:
             step(client)

@@ -74,7 +74,7 @@ class Journal:
 
     @property
     def waiting(self) -> int:
-        """The number of frames that are not in the store yet."""
+        """The number of frames (events and contexts) that are not in the store yet."""
         return sum(last - first for _, first, last in self.unfolded())
 
     @property

@@ -123,7 +123,7 @@ class DecodedFrame(msgspec.Struct, array_like=True, gc=False):
 
 
 class FrameHead(msgspec.Struct, array_like=True, gc=False):
-    """Only the first field of a frame, its time; the rest is not decoded."""
+    """Only the first field of a frame: the time of an event, or the number of a context. The rest is not decoded."""
 
     at: int
 

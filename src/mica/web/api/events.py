@@ -156,7 +156,7 @@ class FailureList(msgspec.Struct, frozen=True, kw_only=True):
 
 @API.get("events.failures")
 async def failures(memory: Memory, request: LatestRequest) -> FailureList:
-    """Get the latest failures that match, each with the events that caused it and the agents involved."""
+    """Get the latest failures that match, at most 100, each with the events that caused it and the agents involved."""
     fields = request.selected_fields
     latest = await memory.events.failures(request.query(limit=min(request.limit, 100)))
     return FailureList(
