@@ -27,7 +27,7 @@ from mica.web.access import Access
 from mica.web.app import application
 from mica.web.memory_pool import MemoryPool
 from mica.web.process import listen
-from mica.web.tokens import TokenFile
+from mica.web.tokens import SCOPES, TokenFile
 
 WIDTH = 124
 SETTLED = "() => [...document.querySelectorAll('.waiting')].every((each) => !each.checkVisibility())"
@@ -138,7 +138,7 @@ async def photograph(memory: mica.Memory, access: Access, chromium: str) -> None
         opened = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         context = await opened.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
         page = await context.new_page()
-        await page.goto(f"{address}/enter?key={access.new_key()}")
+        await page.goto(f"{address}/enter?key={access.new_key(SCOPES)}")
 
         async def shoot(name: str, path: str) -> None:
             await page.goto(address + path)

@@ -25,6 +25,7 @@ MicaError
     ├── StoreUnavailable    read-only, gone or closed
     │   └── StoreBusy       another process is writing; a retry may succeed
     ├── AccessDenied        a server rejects the token, for all spaces or for this one
+    │   └── ScopeMissing    the token is valid, but lacks the scope that the operation needs
     ├── StoreFull           no space left on the device
     ├── NotAStore           the file is not a mica store
     └── SchemaTooNew        a newer mica wrote this store
@@ -222,6 +223,20 @@ class StoreBusy(StoreUnavailable):
 
 class AccessDenied(StoreError):
     """A server rejects the token, for all spaces or for this one."""
+
+
+class ScopeMissing(AccessDenied):
+    """A token is valid, but lacks the scope (read, write or admin) that an operation needs."""
+
+    def __init__(self, scope: str, *, scopes: str) -> None:
+        option = " --scope admin" if scope == "admin" else ""
+        flag = " --admin" if scope == "admin" else ""
+        super().__init__(
+            f"this needs the scope {scope}, and this token has only {scopes}; on the server, `mica server token make "
+            f"NAME{option}` makes a token with it, and `mica server open{flag}` a link for a browser"
+        )
+        self.scope = scope
+        self.scopes = scopes
 
 
 class StoreFull(StoreError):

@@ -33,12 +33,18 @@ def test_tokens_are_made_listed_and_revoked_by_commands(tmp_path: Path) -> None:
         return done.stdout
 
     secret = run("make", "laptop", "--space", "shop", "--days", "3").strip()
-    [listed] = json.loads(run("list", "--json"))
+    run("make", "reader", "--scope", "read")
+    run("make", "admin", "--scope", "admin")
+    listed, *others = json.loads(run("list", "--json"))
 
     assert secret.startswith("mica_")
     assert secret not in run("list")
-    assert (listed["name"], listed["spaces"]) == ("laptop", ["shop"])
-    run("revoke", listed["id"])
+    assert (listed["name"], listed["scopes"], listed["spaces"]) == ("laptop", ["read", "write"], ["shop"])
+    assert [each["scopes"] for each in others] == [["read"], ["read", "write", "admin"]]
+    assert "laptop  read, write in shop, until" in run("list")
+    assert "reader  read in all spaces" in run("list")
+    for each in (listed, *others):
+        run("revoke", each["id"])
     assert json.loads(run("list", "--json")) == []
 
 

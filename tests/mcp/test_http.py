@@ -38,6 +38,7 @@ from mica.web.access import Access, Limits
 from mica.web.app import application
 from mica.web.memory_pool import MemoryPool, memory_at
 from mica.web.process import HttpServer
+from mica.web.scopes import token_at
 from mica.web.tokens import TokenFile
 
 Opens = Callable[..., Any]
@@ -95,7 +96,7 @@ async def serving(
     port = listening.getsockname()[1]
     pool = MemoryPool(place, settings=home, open_memory=opening)
     tokens = TokenFile(home.home)
-    endpoint = http.Endpoint(memory_at, beat_s=beat_s)
+    endpoint = http.Endpoint(memory_at, token_at, beat_s=beat_s)
     extra = [*http.routes(endpoint), *http.sse_routes(endpoint)]
     app = application(pool, access=Access(tokens, port=port, limits=Limits(recheck_s=0.05)), extra=extra)
     server = HttpServer(app, leaving=endpoint.close)
@@ -659,3 +660,42 @@ async def test_the_transport_of_2024_works(served: Served) -> None:
         found = structured(await client.call_tool("search", {"query": "cookie"}))
 
     assert len(msgspec.convert(found["hits"], list[object])) == 1
+
+
+# -- Scopes of tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_reading_token_sees_and_runs_only_tools_that_read(served: Served, mode: str) -> None:
+    memory = await served.memory()
+    memory.mark("The cookie is set before the redirect")
+    await memory.durable()
+    served.token = served.tokens.make("reader", scopes=["read"])[0]
+
+    async with served.connected(mode=mode) as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        refused = await client.call_tool("mark", {"text": "The cookie is set after it"})
+        found = structured(await client.call_tool("search", {"query": "cookie"}))
+
+    assert listed == [tool.name for tool in TOOLS if not tool.writes]
+    assert refused.is_error
+    [text] = refused.content
+    assert isinstance(text, TextContent)
+    assert text.text.startswith("mica: `mark` writes, and the token of this client may only read;")
+    assert "`mica server token make NAME`" in text.text
+    assert len(found["hits"]) == 1  # type: ignore[arg-type]  # a list
+    assert len(await memory.events.query(EventQuery(names=("mark",)))) == 1
+
+
+async def test_a_session_is_closed_to_other_tokens(served: Served) -> None:
+    """A reader must not use the session that a writer opened."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    async with served.caller(**TYPES) as writer:
+        opened = await writer.post("/mcp", json=body)
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        own = await writer.post("/mcp", json=ping, headers=session)
+    async with served.caller(served.tokens.make("reader", scopes=["read"])[0], **TYPES) as reader:
+        foreign = await reader.post("/mcp", json=ping, headers=session)
+
+    assert (own.status_code, foreign.status_code) == (200, 404)

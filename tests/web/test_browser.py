@@ -24,7 +24,7 @@ from mica.web.access import Access
 from mica.web.app import application
 from mica.web.memory_pool import MemoryPool
 from mica.web.pages.templates import PAGES
-from mica.web.tokens import TokenFile
+from mica.web.tokens import SCOPES, TokenFile
 
 AXE = Path(__file__).parents[1] / "fixtures" / "axe" / "axe-4.14.0.min.js"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -43,7 +43,7 @@ class Site(msgspec.Struct, frozen=True):
     access: Access
 
     def link(self) -> str:
-        return f"{self.address}/enter?key={self.access.new_key()}"
+        return f"{self.address}/enter?key={self.access.new_key(SCOPES)}"
 
     def do(self, work: Callable[[mica.Memory], Coroutine[object, object, object]]) -> None:
         """Change the space from another connection, as another process would."""

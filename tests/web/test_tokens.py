@@ -52,3 +52,14 @@ def test_an_ambiguous_name_is_not_revoked(home: Settings) -> None:
         tokens.revoke("phone")
 
     assert len(tokens.all()) == 2
+
+
+def test_a_token_has_the_scopes_it_was_made_with(home: Settings) -> None:
+    tokens = TokenFile(home.home)
+
+    assert tokens.make("reader", scopes=["read"])[1].scopes == ("read",)
+    assert tokens.make("both", scopes=["write", "read"])[1].scopes == ("read", "write")
+    assert tokens.make("admin", scopes=["admin"])[1].scopes == ("read", "write", "admin"), "admin includes the others"
+    assert [each.scopes for each in TokenFile(home.home).all()][:2] == [("read",), ("read", "write")]
+    with pytest.raises(InvalidInput, match="at least one of the scopes read, write, admin, not none"):
+        tokens.make("nothing", scopes=[])

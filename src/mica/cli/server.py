@@ -27,7 +27,7 @@ from mica.store.remote.servers import RunningServer, running_servers
 from mica.store.space import SUFFIX, is_address
 from mica.store.space import spaces as space_files
 from mica.store.target import prepare as prepare_server
-from mica.web.tokens import TokenFile
+from mica.web.tokens import EVERYDAY_SCOPES, SCOPES, TokenFile, TokenScope
 
 
 @click.group(cls=CommandGroup)
@@ -43,11 +43,12 @@ def browse(link: str) -> bool:
 
 @click.command("open")
 @click.option("--port", type=click.IntRange(1, 65_535), help="The port of the server.  [default: the one started last]")
+@click.option("--admin", "is_admin", is_flag=True, help="Let the browser also purge, and ask sources.")
 @json_option
-def open_(*, port: int | None, as_json: bool) -> None:
+def open_(*, port: int | None, is_admin: bool, as_json: bool) -> None:
     """Open the dashboard of the running server.
 
-    It prints a link that works once, and opens it in a browser if there is a display.
+    It prints a link that works once, and opens it in a browser if there is a display. The browser may read and write.
 
     Example: mica server open
     """
@@ -57,7 +58,7 @@ def open_(*, port: int | None, as_json: bool) -> None:
     if not running:
         raise InvalidInput("no server is running" + (f" at port {port}" if port else "") + "; `mica up` starts one")
     note = running[0]
-    link = note.address + _new_link(note)
+    link = note.address + _new_link(note, is_admin=is_admin)
 
     def for_people(console: Console) -> None:
         console.print(link, markup=False, soft_wrap=True)
@@ -67,9 +68,11 @@ def open_(*, port: int | None, as_json: bool) -> None:
     Output(as_json=as_json).show(document, for_people)
 
 
-def _new_link(note: RunningServer) -> str:
+def _new_link(note: RunningServer, *, is_admin: bool) -> str:
     request = urllib.request.Request(
-        f"{note.address}/api/server/link", method="POST", headers={"authorization": f"Bearer {note.token}"}
+        f"{note.address}/api/server/link{'?admin=1' if is_admin else ''}",
+        method="POST",
+        headers={"authorization": f"Bearer {note.token}"},
     )
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -87,6 +90,13 @@ def token() -> None:
 
 @token.command()
 @click.argument("name", default="")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    help="What it may do; repeatable. admin includes read and write.  [default: read and write]",
+)
 @click.option("--space", "spaces", multiple=True, metavar="NAME", help="Only for this space; repeatable.")
 @click.option(
     "--days",
@@ -94,19 +104,29 @@ def token() -> None:
     help="Valid for this many days.  [default: until revoked]",
 )
 @json_option
-def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool) -> None:
+def make(name: str, *, scopes: Sequence[TokenScope], spaces: Sequence[str], days: float | None, as_json: bool) -> None:
     """Make a token and print it.
 
-    Only its digest is stored, so it cannot be shown again.
+    With the scope read it may query, with write it may record, with admin it may also purge, make links and ask other
+    systems. Only its digest is stored, so it cannot be shown again.
 
-    Example: mica server token make laptop --space shop-1a2b3c4d
+    Example: mica server token make laptop --scope read --space shop-1a2b3c4d
     """
     settings = load_settings()
     for each in _unknown_names(spaces, settings):
         click.echo(f"mica: no space is called {each!r} yet; `mica upkeep spaces` lists the spaces", err=True)
     lifetime = None if days is None else timedelta(days=days)
-    secret, made = TokenFile(settings.home).make(name, spaces=spaces, lifetime=lifetime)
-    document = {"id": made.id, "token": secret, "name": name, "spaces": list(spaces), "until": made.until}
+    secret, made = TokenFile(settings.home).make(
+        name, scopes=scopes or EVERYDAY_SCOPES, spaces=spaces, lifetime=lifetime
+    )
+    document = {
+        "id": made.id,
+        "token": secret,
+        "name": name,
+        "scopes": made.scopes,
+        "spaces": made.spaces,
+        "until": made.until,
+    }
     Output(as_json=as_json).show(document, lambda _: click.echo(secret))
 
 
@@ -122,7 +142,7 @@ def _unknown_names(names: Sequence[str], settings: Settings) -> list[str]:
 @token.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List valid tokens, oldest first, without their secrets.
+    """List valid tokens with their scopes and spaces, oldest first, without their secrets.
 
     Example: mica server token list
     """
@@ -132,12 +152,19 @@ def list_(*, as_json: bool) -> None:
         if not tokens:
             console.print("No tokens. `mica server token make` makes one.")
         for each in tokens:
-            opens = ", ".join(each.spaces) or "all spaces"
+            opens = f"{', '.join(each.scopes)} in {', '.join(each.spaces) or 'all spaces'}"
             until = f", until {format_time(each.until)}" if each.until else ""
             console.print(f"[green]{each.id}[/] [bold]{escape(each.name)}[/]  {escape(opens)}{until}", soft_wrap=True)
 
     document = [
-        {"id": each.id, "name": each.name, "spaces": each.spaces, "made_at": each.made_at, "until": each.until}
+        {
+            "id": each.id,
+            "name": each.name,
+            "scopes": each.scopes,
+            "spaces": each.spaces,
+            "made_at": each.made_at,
+            "until": each.until,
+        }
         for each in tokens
     ]
     Output(as_json=as_json).show(document, for_people)

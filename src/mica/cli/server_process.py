@@ -23,7 +23,7 @@ from mica.errors import InvalidInput, MicaError
 from mica.memory import Memory
 from mica.settings import Settings
 from mica.store.remote.servers import RunningServer, announce
-from mica.web.tokens import TokenFile
+from mica.web.tokens import EVERYDAY_SCOPES, SCOPES, TokenFile, TokenScope
 
 Look: TypeAlias = Callable[[OpenMemory], Awaitable[None]]
 
@@ -34,6 +34,7 @@ try:
     from mica.web.app import application
     from mica.web.memory_pool import MemoryPool, memory_at
     from mica.web.process import Stopping, listen, only_server, run, run_jobs
+    from mica.web.scopes import token_at
 except ModuleNotFoundError as missing:
     needed = ("starlette", "uvicorn", "h11", "websockets", "jinja2")
     if (missing.name or "").partition(".")[0] not in needed:
@@ -44,7 +45,14 @@ except ModuleNotFoundError as missing:
 
 
 def serve_up(
-    place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
+    place: Path | str,
+    look: Look,
+    *,
+    settings: Settings,
+    port: int | None,
+    host: str | None,
+    browser: bool,
+    is_admin: bool,
 ) -> None:
     """Run the server until Ctrl-C. At the same time, run `look` (import and print), then the background jobs.
 
@@ -75,7 +83,8 @@ def serve_up(
                 click.echo(f"mica: {pasteable(str(error))}", err=True)
         await run_jobs(pool)
 
-    asyncio.run(serve(place, settings=settings, listening=listening, ready=ready, during=during))
+    scopes = SCOPES if is_admin else EVERYDAY_SCOPES
+    asyncio.run(serve(place, settings=settings, listening=listening, scopes=scopes, ready=ready, during=during))
     click.echo("mica: stopped", err=True)
 
 
@@ -84,12 +93,13 @@ async def serve(
     *,
     settings: Settings,
     listening: socket.socket,
+    scopes: tuple[TokenScope, ...] = EVERYDAY_SCOPES,
     ready: Callable[[str], None],
     during: Callable[[MemoryPool], Awaitable[None]],
 ) -> None:
     """Serve the spaces of this user until a signal arrives.
 
-    `ready` is called with the link to open; `during` runs beside the server.
+    `ready` is called with the link to open, which gives a browser these scopes; `during` runs beside the server.
     """
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -107,8 +117,8 @@ async def serve(
         stack.callback(tokens.revoke, token.id)
         note = RunningServer(address=address, pid=os.getpid(), token=secret, space=pool.default)
         stack.enter_context(announce(note, home=settings.home))
-        ready(f"{address}/enter?key={access.new_key()}")
-        endpoint = mcp.Endpoint(memory_at)
+        ready(f"{address}/enter?key={access.new_key(scopes)}")
+        endpoint = mcp.Endpoint(memory_at, token_at)
         pool.leaving.append(endpoint.leave)
         extra = [*mcp.routes(endpoint), *(mcp.sse_routes(endpoint) if settings.server.mcp_sse else ())]
         app = application(pool, access=access, extra=extra)

@@ -80,6 +80,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     help="The address of the server; 127.0.0.1, the default, is only reachable from this machine.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open a browser, the default if there is a display.")
+@click.option("--admin", "is_admin", is_flag=True, help="Let the browser also purge, and ask sources.")
 @store_options
 @json_option
 def up(
@@ -94,6 +95,7 @@ def up(
     port: int | None,
     host: str | None,
     browser: bool,
+    is_admin: bool,
     as_json: bool,
 ) -> None:
     """Import transcripts, show what agents did, serve the dashboard.
@@ -106,8 +108,9 @@ def up(
     it again to import what is new. Without transcripts it shows the named space, or this directory's if it has a
     session. Otherwise it shows the bundled sample, which has a space of its own; --sample shows it at any time.
 
-    The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once;
-    `mica server open` makes another. With --once or --json nothing is served.
+    The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once,
+    and the browser that opens it may read and write; `mica server open` makes another. With --once or --json nothing is
+    served.
 
     Example: mica up --sample
     """
@@ -135,7 +138,7 @@ def up(
     opened: OpenMemory = partial(open_memory if start.is_import else open_to_read, settings=settings)
     try:
         if not (once or as_json):
-            _serve_or_look(start, opened, settings=settings, port=port, host=host, browser=browser)
+            _serve_or_look(start, opened, settings=settings, port=port, host=host, browser=browser, is_admin=is_admin)
         else:
             asyncio.run(_run(start.look, opened))
     except KeyboardInterrupt:
@@ -156,13 +159,20 @@ async def _run(look: Callable[[OpenMemory], Awaitable[None]], opened: OpenMemory
 
 
 def _serve_or_look(
-    start: Start, opened: OpenMemory, *, settings: Settings, port: int | None, host: str | None, browser: bool
+    start: Start,
+    opened: OpenMemory,
+    *,
+    settings: Settings,
+    port: int | None,
+    host: str | None,
+    browser: bool,
+    is_admin: bool,
 ) -> None:
     """Serve until Ctrl-C. If that is impossible, print the first look anyway, and raise the reason."""
     try:
         from mica.cli.server_process import serve_up  # an extra
 
-        serve_up(start.place, start.look, settings=settings, port=port, host=host, browser=browser)
+        serve_up(start.place, start.look, settings=settings, port=port, host=host, browser=browser, is_admin=is_admin)
     except InvalidInput:
         asyncio.run(_run(start.look, opened))
         raise

@@ -17,13 +17,14 @@ import binascii
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Literal, Protocol
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from mica.errors import AccessDenied, MicaError, UnknownSpace
@@ -57,6 +58,18 @@ STATUSES = {
 }
 
 MemoryLookup = Callable[[Scope], Awaitable[Memory]]  # the memory of a request's space; raises AccessDenied
+
+
+class Caller(Protocol):
+    """The token of a request, whose scope `read` was checked before."""
+
+    @property
+    def id(self) -> str: ...
+
+    def allows(self, scope: Literal["write"], /) -> bool: ...
+
+
+CallerLookup = Callable[[Scope], Caller]
 
 
 class RequestRefused(Exception):
@@ -97,12 +110,20 @@ class SpaceOwner:
 class McpSession:
     """A session that a client opened with `initialize`: its server, its streams, and when it was last used."""
 
-    def __init__(self, owner: SpaceOwner, *, session: str | None, beat_s: float) -> None:
+    def __init__(self, owner: SpaceOwner, caller: Caller, *, session: str | None, beat_s: float) -> None:
         self.id = secrets.token_hex(24)
         self.owner = owner
+        self.caller = caller.id
         self.unrequested = Stream("0")  # messages that the client did not request
         named = session or f"mcp-{self.id[:12]}"  # a client without a named session gets one of its own
-        self.server = McpServer(owner, owner.watch, self.unrequested.put, session=named, beat_s=beat_s)
+        self.server = McpServer(
+            owner,
+            owner.watch,
+            self.unrequested.put,
+            session=named,
+            may_write=caller.allows("write"),
+            beat_s=beat_s,
+        )
         self.used_at = time.monotonic()
         self.streams = {self.unrequested.name: self.unrequested}
         self._count = 0
@@ -130,8 +151,9 @@ class McpSession:
 class Endpoint:
     """The ASGI application that serves MCP for all spaces."""
 
-    def __init__(self, memories: MemoryLookup, *, beat_s: float = BEAT_S) -> None:
+    def __init__(self, memories: MemoryLookup, callers: CallerLookup, *, beat_s: float = BEAT_S) -> None:
         self._memories = memories
+        self._callers = callers
         self._beat_s = beat_s
         self._sessions: dict[str, McpSession] = {}
         self._owners: dict[Memory, SpaceOwner] = {}
@@ -212,7 +234,8 @@ class Endpoint:
         stream = Stream()
         owner = await self.owner(request)
         named = request.headers.get(WORK)
-        server = McpServer(owner, owner.watch, stream.put, session=named, beat_s=self._beat_s)
+        may_write = self._callers(request.scope).allows("write")
+        server = McpServer(owner, owner.watch, stream.put, session=named, may_write=may_write, beat_s=self._beat_s)
         task = server.begin(message, stream.put)
         task.add_done_callback(lambda _: stream.end())
         return McpResponse(stream, task, statuses=STATUSES, headers={}, ends_with_client=True)
@@ -232,12 +255,13 @@ class Endpoint:
                 await self.end(old)
         if len(self._sessions) >= SESSIONS_MAX:
             raise RequestRefused(503, f"{SESSIONS_MAX:,} clients are connected already")
-        session = McpSession(owner, session=request.headers.get(WORK), beat_s=self._beat_s)
+        caller = self._callers(request.scope)
+        session = McpSession(owner, caller, session=request.headers.get(WORK), beat_s=self._beat_s)
         self._sessions[session.id] = session
         return session
 
     async def session(self, request: Request) -> McpSession:
-        """Return the session whose id a request sends. A session is valid only in the space where it was opened.
+        """Return the session whose id a request sends. It is valid only in its space, and for the token that opened it.
 
         Raises RequestRefused if the request sends no id, or if there is no such session.
         """
@@ -247,7 +271,8 @@ class Endpoint:
                 400, "open a session with initialize, and send its id as Mcp-Session-Id", code=protocol.INVALID_PARAMS
             )
         session = self._sessions.get(named)
-        if session is None or session.owner is not await self.owner(request):
+        is_own = session is not None and session.caller == self._callers(request.scope).id
+        if session is None or not is_own or session.owner is not await self.owner(request):
             raise RequestRefused(404, "this session has ended or was never opened; start with initialize")
         session.used_at = time.monotonic()
         return session
@@ -289,7 +314,7 @@ class Endpoint:
         return event_stream(session.streams[name].events(after))
 
 
-def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
+def routes(endpoint: Endpoint, path: str = "/mcp") -> list[Route]:
     """Return the route of the endpoint. A mount would redirect requests whose path has no slash at the end."""
     return [Route(path, endpoint)]
 
@@ -373,7 +398,7 @@ def decode_header(value: str | None) -> str | None:
 # A stream to read, and an address to write to. It was replaced in 2025 and is off unless `server.mcp_sse` is set.
 
 
-def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
+def sse_routes(endpoint: Endpoint, path: str = "/mcp") -> list[Route]:
     """Return the two routes of the transport from 2024 (HTTP with server-sent events), with the endpoint's sessions."""
 
     async def open_stream(request: Request) -> Response:

@@ -39,6 +39,10 @@ BEAT_S = 2.0  # between progress notifications; clients give up on a silent call
 SUBSCRIBED_MAX = 1_000  # URIs of one client
 LISTENING_MAX = 16  # open subscriptions of one client; one is enough for everything
 ROOTS = "mica-roots"  # the id of the only request that this server sends
+READ_ONLY = (
+    "mica: `{tool}` writes, and the token of this client may only read; "
+    "on the server, `mica server token make NAME` makes one that may also write"
+)
 CARRIER = ("traceparent", "tracestate", "baggage")
 
 
@@ -69,16 +73,25 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 class McpServer:
     """Serves one MCP client. `notify` gets all messages that do not belong to a request.
 
-    Events are recorded in the session named `session`; by default, in the session that `home` knows.
+    Events are recorded in the session named `session`; by default, in the session that `home` knows. Without
+    `may_write`, tools that write are neither listed nor run.
     """
 
     def __init__(
-        self, home: MemoryOwner, watch: Watch, notify: Send, *, session: str | None = None, beat_s: float = BEAT_S
+        self,
+        home: MemoryOwner,
+        watch: Watch,
+        notify: Send,
+        *,
+        session: str | None = None,
+        may_write: bool = True,
+        beat_s: float = BEAT_S,
     ) -> None:
         self._home = home
         self._session = session or home.session
         self._watch = watch
         self._notify = notify
+        self._may_write = may_write
         self._beat_s = beat_s
         self._client = "mcp"
         self.revision: str | None = None  # of the handshake
@@ -156,7 +169,7 @@ class McpServer:
                 offered = {"supportedVersions": list(protocol.STATELESS), "capabilities": CAPABILITIES}
                 return {**offered, "instructions": INSTRUCTIONS}
             case "tools/list":
-                return {"tools": [tool.listing() for tool in TOOLS]}
+                return {"tools": [tool.listing() for tool in TOOLS if self._may_write or not tool.writes]}
             case "tools/call":
                 return await self._call_tool(message, send)
             case "prompts/list":
@@ -287,6 +300,8 @@ class McpServer:
         tool = BY_NAME.get(str(message.params.get("name")))
         if tool is None:
             raise RpcError(protocol.INVALID_PARAMS, f"Unknown tool: {message.params.get('name')}")
+        if tool.writes and not self._may_write:
+            return _failed(READ_ONLY.format(tool=tool.name))
         beating = None if message.progress_token is None else asyncio.create_task(self._beat(message, send))
         try:
             result = await self._run(tool, message)

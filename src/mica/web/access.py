@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mica.errors import MicaError
 from mica.web.problems import error_problem, problem, problem_response
-from mica.web.tokens import BROWSER_LIFETIME, AccessToken, TokenFile
+from mica.web.tokens import BROWSER_LIFETIME, EVERYDAY_SCOPES, AccessToken, TokenFile, TokenScope
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STORE = "/api/store/"
@@ -92,26 +92,27 @@ class Access:
         self.limits = limits or Limits()
         self.cookie = f"mica_{port}"
         self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
-        self._keys: OrderedDict[str, float] = OrderedDict()  # one-time keys, and when each expires
+        # One-time keys: when each expires, and the scopes of the browser that uses it.
+        self._keys: OrderedDict[str, tuple[float, tuple[TokenScope, ...]]] = OrderedDict()
         self._clock_s = clock_s
         self.response_counts: Counter[tuple[str, int]] = Counter()  # requests by method and status
         self._request_rate = _TokenBucket(self.limits.requests_per_s, self.limits.burst, clock_s)
         self._refusal_rate = _TokenBucket(self.limits.refusals_per_s, self.limits.refusals_burst, clock_s)
 
-    def new_key(self) -> str:
-        """Make a key for a one-time login link, valid for KEY_S."""
+    def new_key(self, scopes: tuple[TokenScope, ...] = EVERYDAY_SCOPES) -> str:
+        """Make a key for a one-time login link, valid for KEY_S. The browser that uses it gets these scopes."""
         key = secrets.token_urlsafe(24)
-        self._keys[key] = self._clock_s() + KEY_S
+        self._keys[key] = self._clock_s() + KEY_S, scopes
         while len(self._keys) > KEYS_MAX:
             self._keys.popitem(last=False)
         return key
 
     def enter(self, key: str) -> str | None:
         """Exchange a login key for a new browser token. A key works once. None if it is unknown or expired."""
-        until = self._keys.pop(key, 0.0)
+        until, scopes = self._keys.pop(key, (0.0, EVERYDAY_SCOPES))
         if until < self._clock_s():
             return None
-        return self.tokens.make("browser", lifetime=BROWSER_LIFETIME)[0]
+        return self.tokens.make("browser", scopes=scopes, lifetime=BROWSER_LIFETIME)[0]
 
     def token(self, headers: Headers) -> AccessToken | None:
         """Return the valid token that a request sends in its header or cookie, or None."""

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from mica.errors import MicaError
 from mica.web import streams
@@ -24,14 +24,16 @@ from mica.web.operations import ApiVersion
 from mica.web.pages import routes as pages
 from mica.web.pages.templates import ProblemPages
 from mica.web.problems import error_problem, problem, problem_response
+from mica.web.scopes import route, with_scope
 from mica.web.tail import Tails
 from mica.web.tokens import BROWSER_LIFETIME
 
 
-def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] = ()) -> Starlette:
+def application(pool: MemoryPool, *, access: Access, extra: Sequence[Route] = ()) -> Starlette:
     """Build the application of a server, which closes `pool` when it shuts down.
 
-    Requests for `extra` routes are checked in the same way as all others.
+    Requests for `extra` routes are checked in the same way as all others, and need the scope `read`. An application
+    behind them checks the scope of what it writes.
     """
 
     @asynccontextmanager
@@ -46,10 +48,10 @@ def application(pool: MemoryPool, *, access: Access, extra: Sequence[BaseRoute] 
         routes=[
             Route("/health", _health),
             Route("/enter", _enter),
-            Route("/metrics", metrics),
+            route("/metrics", metrics, needs="read"),
             *streams.routes(),
             *server.routes(),
-            *extra,
+            *(with_scope(each, needs="read") for each in extra),
             *pages(),
         ],
         middleware=[

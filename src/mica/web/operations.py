@@ -26,6 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mica.format.documents import EVENTS
 from mica.web.memory_pool import memory_of
 from mica.web.problems import MEDIA_TYPE, Problem, problem, problem_response
+from mica.web.scopes import route
+from mica.web.tokens import TokenScope
 
 Method: TypeAlias = Literal["GET", "POST"]
 Function = TypeVar("Function", bound=Callable[..., Awaitable[object]])
@@ -51,6 +53,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Awaitable[object]]
     request_type: type[msgspec.Struct]
     response_type: Any
+    needs: TokenScope  # the scope that a token must have
     is_timed: bool = False  # the duration is observed for /metrics, by the `name` of the response
     media_type: str = JSON  # of the response
     of_space: bool = True  # False for the server's own operations
@@ -71,13 +74,15 @@ class Operations:
     def __init__(self) -> None:
         self.declared: list[Operation] = []
 
-    def get(self, name: str) -> Callable[[Function], Function]:
-        return self._declare("GET", name)
+    def get(self, name: str, *, needs: TokenScope) -> Callable[[Function], Function]:
+        return self._declare("GET", name, needs=needs)
 
-    def post(self, name: str, *, is_timed: bool = False) -> Callable[[Function], Function]:
-        return self._declare("POST", name, is_timed=is_timed)
+    def post(self, name: str, *, needs: TokenScope, is_timed: bool = False) -> Callable[[Function], Function]:
+        return self._declare("POST", name, needs=needs, is_timed=is_timed)
 
-    def _declare(self, method: Method, name: str, *, is_timed: bool = False) -> Callable[[Function], Function]:
+    def _declare(
+        self, method: Method, name: str, *, needs: TokenScope, is_timed: bool = False
+    ) -> Callable[[Function], Function]:
         def declare(function: Function) -> Function:
             hints = get_type_hints(function, include_extras=True)
             self.declared.append(
@@ -87,6 +92,7 @@ class Operations:
                     function=function,
                     request_type=cast(type[msgspec.Struct], hints.get("request", EmptyRequest)),
                     response_type=hints["return"],
+                    needs=needs,
                     is_timed=is_timed,
                 )
             )
@@ -95,7 +101,7 @@ class Operations:
         return declare
 
     def routes(self) -> list[Route]:
-        return [Route(each.path, _endpoint(each), methods=[each.method]) for each in self.declared]
+        return [route(each.path, _endpoint(each), needs=each.needs, methods=[each.method]) for each in self.declared]
 
 
 API = Operations()
@@ -264,7 +270,7 @@ def openapi_document(operations: Sequence[Operation]) -> Schema:
                 "/api/gateway is a WebSocket with subscriptions; docs/server.md describes its messages."
             ),
         },
-        "security": [{"token": []}],
+        "security": [{"token": []}],  # each operation names the scope that it needs
         "paths": {
             operation.path: {operation.method.lower(): _describe(operation, response, request, components)}
             for operation, response, request in zip(operations, responses, requests, strict=True)
@@ -289,6 +295,7 @@ def _describe(operation: Operation, response: Schema, request: Schema, component
         "operationId": operation.name,
         "summary": summary,
         "tags": [operation.tag],
+        "security": [{"token": [operation.needs]}],
         "parameters": [*parameters, *([SPACE] if operation.of_space else [])],
         "responses": {
             "200": {

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mica.errors import InvalidInput, MicaError
@@ -32,6 +32,7 @@ from mica.web.api.fields import EventSelection, Position
 from mica.web.memory_pool import memory_of
 from mica.web.operations import Operation, decode_query
 from mica.web.problems import Problem, error_problem, problem, problem_response
+from mica.web.scopes import route, socket_route
 from mica.web.tail import Tails, Wrap
 
 RETRY_MS = 1_000  # before a browser reconnects
@@ -122,19 +123,29 @@ def _operation(
     name: str, function: Callable[..., Awaitable[object]], kind: type[msgspec.Struct], media_type: str
 ) -> Operation:
     return Operation(
-        method="GET", name=name, function=function, request_type=kind, response_type=str, media_type=media_type
+        method="GET",
+        name=name,
+        function=function,
+        request_type=kind,
+        response_type=str,
+        media_type=media_type,
+        needs="read",
     )
 
 
-OPERATIONS = (
-    _operation("events.follow", follow, FollowRequest, EVENTS),
-    _operation("events.export", export, ExportRequest, LINES),
-    _operation("crystals.stream", crystal_stream, CrystalStreamRequest, EVENTS),
-)
+FOLLOW = _operation("events.follow", follow, FollowRequest, EVENTS)
+EXPORT = _operation("events.export", export, ExportRequest, LINES)
+CRYSTALS = _operation("crystals.stream", crystal_stream, CrystalStreamRequest, EVENTS)
+OPERATIONS = (FOLLOW, EXPORT, CRYSTALS)
 
 
 def routes() -> list[BaseRoute]:
-    return [*(Route(each.path, each.function) for each in OPERATIONS), WebSocketRoute("/api/gateway", gateway)]
+    return [
+        route(FOLLOW.path, follow, needs=FOLLOW.needs),
+        route(EXPORT.path, export, needs=EXPORT.needs),
+        route(CRYSTALS.path, crystal_stream, needs=CRYSTALS.needs),
+        socket_route("/api/gateway", gateway, needs="read"),
+    ]
 
 
 async def _event_stream(

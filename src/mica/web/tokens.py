@@ -1,4 +1,4 @@
-"""Access tokens, whose digests are stored in a file. A token gives access to all spaces or to some of them.
+"""Access tokens, whose digests are stored in a file. A token has scopes, for all spaces or for some of them.
 
 A token is shown once, when it is made. All servers of a user share the file, so a browser stays logged in when a server
 is restarted.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -22,6 +23,13 @@ from mica.errors import InvalidInput
 from mica.model.event import Clock, utc_now
 from mica.private_files import make_private_folder, open_private
 
+TokenScope: TypeAlias = Literal["read", "write", "admin"]
+
+SCOPES: tuple[TokenScope, ...] = ("read", "write", "admin")
+EVERYDAY_SCOPES: tuple[TokenScope, ...] = (
+    "read",
+    "write",
+)  # of a new token and of a browser, unless more are requested
 FILE = "tokens.json"
 PREFIX = "mica_"
 TOKENS_MAX = 1_000  # of one user; beyond that, a program makes them in a loop
@@ -34,12 +42,16 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     id: str
     digest: str
     name: str = ""
+    scopes: tuple[TokenScope, ...] = SCOPES  # tokens from before there were scopes have none stored: they may do all
     spaces: tuple[str, ...] = ()  # the spaces it opens; all if empty
     made_at: datetime
     until: datetime | None = None  # when it expires
 
     def opens(self, space: str) -> bool:
         return not self.spaces or space in self.spaces
+
+    def allows(self, scope: TokenScope) -> bool:
+        return scope in self.scopes
 
 
 class TokenFile:
@@ -54,23 +66,27 @@ class TokenFile:
         self,
         name: str = "",
         *,
+        scopes: Iterable[TokenScope] = SCOPES,
         spaces: Sequence[str] = (),
         lifetime: timedelta | None = None,
         replaces: bool = False,
     ) -> tuple[str, AccessToken]:
         """Make a token. Returns its secret, which is not stored and cannot be shown again, and its stored form.
 
-        The token opens the given `spaces`, or all if none are given. It expires after `lifetime`; by default, never.
-        With `replaces`, tokens of the same name are revoked. Raises InvalidInput for a bad name or too many tokens.
+        The token opens the given `spaces`, or all if none are given. It expires after `lifetime`; by default, never. The
+        scope admin includes the others. With `replaces`, tokens of the same name are revoked. Raises InvalidInput for a
+        bad name, for unknown scopes or none, and for too many tokens.
         """
         if len(name) > 100 or not name.isprintable():
             raise InvalidInput(f"a token cannot be called {name[:60]!r}; give up to 100 printable characters")
+        allowed = _complete(scopes)
         secret = PREFIX + secrets.token_urlsafe(32)
         now = self._clock()
         made = AccessToken(
             id=secrets.token_hex(4),
             digest=_digest(secret),
             name=name,
+            scopes=allowed,
             spaces=tuple(spaces),
             made_at=now,
             until=None if lifetime is None else now + lifetime,
@@ -148,6 +164,15 @@ class TokenFile:
             self._cache = None
         finally:
             os.close(lock)
+
+
+def _complete(scopes: Iterable[TokenScope]) -> tuple[TokenScope, ...]:
+    """Return the scopes in order, with those that admin includes. Raises InvalidInput for unknown ones or none."""
+    named = set(scopes)
+    if not named or named - set(SCOPES):
+        wrong = ", ".join(sorted(map(repr, named - set(SCOPES)))) or "none"
+        raise InvalidInput(f"a token has at least one of the scopes {', '.join(SCOPES)}, not {wrong}")
+    return SCOPES if "admin" in named else tuple(scope for scope in SCOPES if scope in named)
 
 
 def _digest(secret: str) -> str:

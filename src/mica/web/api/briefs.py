@@ -21,7 +21,7 @@ class QualityAnswer(Quality, frozen=True, kw_only=True):
     verdict: str
 
 
-@API.get("briefs.quality")
+@API.get("briefs.quality", needs="read")
 async def quality(memory: Memory, request: QualityRequest) -> QualityAnswer:
     """Compare the outcomes of tasks with and without briefs, and report what asking sources cost."""
     measured = await memory.briefs.quality(weeks=request.weeks)
@@ -34,13 +34,13 @@ class BriefSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     on: bool
 
 
-@API.get("briefs.is_on")
+@API.get("briefs.is_on", needs="read")
 async def is_on(memory: Memory) -> BriefSwitch:
     """Report whether agents receive briefs in this space."""
     return BriefSwitch(on=await memory.briefs.is_on())
 
 
-@API.post("briefs.switch")
+@API.post("briefs.switch", needs="write")
 async def switch(memory: Memory, request: BriefSwitch) -> BriefSwitch:
     """Switch briefs on or off for this space. While they are off, hooks give no brief either."""
     await memory.briefs.switch(on=request.on)

@@ -29,7 +29,7 @@ class CrystalList(msgspec.Struct, frozen=True, kw_only=True):
     crystals: list[CrystalOut]
 
 
-@API.get("crystals.list")
+@API.get("crystals.list", needs="read")
 async def list_crystals(memory: Memory, request: CrystalsRequest) -> CrystalList:
     """List the crystals in force, latest last; with a query, those that match it, best first."""
     crystals = await memory.crystals.list(
@@ -42,7 +42,7 @@ class CrystalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reference: Reference
 
 
-@API.get("crystals.get")
+@API.get("crystals.get", needs="read")
 async def get(memory: Memory, request: CrystalRequest) -> CrystalOut:
     """Get one crystal by its id or position."""
     return crystal_document(await memory.crystals.get(request.reference))
@@ -58,7 +58,7 @@ class ExpandAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[dict[str, Any]]
 
 
-@API.get("crystals.expand")
+@API.get("crystals.expand", needs="read")
 async def expand(memory: Memory, request: CrystalRequest) -> ExpandAnswer:
     """Get the sources of a crystal: its marks, or its crystals of the level below."""
     crystal = await memory.crystals.get(request.reference)
@@ -91,7 +91,7 @@ class CrystallizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
 
 
-@API.post("crystals.make")
+@API.post("crystals.make", needs="write")
 async def make(memory: Memory, request: CrystallizeRequest) -> CrystallizeAnswer:
     """Summarize the marks that no crystal covers yet in new crystals, up to a level."""
     made = await memory.crystals.make(
@@ -118,7 +118,7 @@ class TeachingList(msgspec.Struct, frozen=True, kw_only=True):
     teachings: list[Teaching]
 
 
-@API.get("crystals.teachings")
+@API.get("crystals.teachings", needs="read")
 async def teachings(memory: Memory, request: TeachingsRequest) -> TeachingList:
     """List the teachings, which are promoted crystals, oldest first."""
     return TeachingList(teachings=await memory.crystals.teachings(with_ended=request.with_ended))
@@ -129,7 +129,7 @@ class PromoteRequest(CrystalRequest, frozen=True, kw_only=True, forbid_unknown_f
     by: Name | None = None
 
 
-@API.post("crystals.promote")
+@API.post("crystals.promote", needs="write")
 async def promote(memory: Memory, request: PromoteRequest) -> Teaching:
     """Make a crystal a teaching, which may enter every brief until it is withdrawn."""
     return await memory.crystals.promote(request.reference, by=request.by or "a person", reason=request.reason)
@@ -139,7 +139,7 @@ class WithdrawRequest(CrystalRequest, frozen=True, kw_only=True, forbid_unknown_
     reason: Reason
 
 
-@API.post("crystals.withdraw")
+@API.post("crystals.withdraw", needs="write")
 async def withdraw(memory: Memory, request: WithdrawRequest) -> Teaching:
     """End a teaching: briefs no longer show it, but it stays in the log."""
     return await memory.crystals.withdraw(request.reference, reason=request.reason)

@@ -25,7 +25,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     events: list[EventOut]
 
 
-@API.get("events.query")
+@API.get("events.query", needs="read")
 async def query(memory: Memory, request: LatestRequest) -> EventList:
     """Get the latest events that match, oldest first."""
     events = await memory.events.query(request.query(limit=request.limit))
@@ -44,7 +44,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     next: int | None
 
 
-@API.get("events.log")
+@API.get("events.log", needs="read")
 async def log(memory: Memory, request: PageRequest) -> LogPage:
     """Read the log in commit order, page by page. Pass `next` of a page as `after` of the following request.
 
@@ -65,7 +65,7 @@ class EventRequest(FieldSelection, frozen=True, kw_only=True, forbid_unknown_fie
     reference: Reference
 
 
-@API.get("events.get")
+@API.get("events.get", needs="read")
 async def get(memory: Memory, request: EventRequest) -> EventOut:
     """Get one event by its id or position."""
     return event_document(await memory.events.get(request.reference), request.selected_fields)
@@ -82,7 +82,7 @@ class ResolveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...]
 
 
-@API.post("events.resolve")
+@API.post("events.resolve", needs="read")
 async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
     """Get up to 100 events by id or position, in the order of the request.
 
@@ -95,14 +95,14 @@ async def resolve(memory: Memory, request: ResolveRequest) -> ResolveAnswer:
 # -- Chains -------------------------------------------------------------------------------------------------------
 
 
-@API.get("events.chain")
+@API.get("events.chain", needs="read")
 async def chain(memory: Memory, request: EventRequest) -> EventList:
     """Get the chain of an event, oldest first: all events with its correlation or, if it has none, with its root."""
     events = await memory.events.chain(await memory.events.get(request.reference))
     return EventList(events=event_documents(events, request.selected_fields))
 
 
-@API.get("events.ancestors")
+@API.get("events.ancestors", needs="read")
 async def ancestors(memory: Memory, request: EventRequest) -> EventList:
     """Get the events that caused an event, nearest first."""
     events = await memory.events.ancestors(await memory.events.get(request.reference))
@@ -113,7 +113,7 @@ class DescendantsRequest(EventRequest, frozen=True, kw_only=True, forbid_unknown
     depth: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
 
 
-@API.get("events.descendants")
+@API.get("events.descendants", needs="read")
 async def descendants(memory: Memory, request: DescendantsRequest) -> EventList:
     """Get the events that an event caused, oldest first, at most `depth` steps below it."""
     events = await memory.events.descendants(await memory.events.get(request.reference), depth=request.depth)
@@ -128,7 +128,7 @@ class ImpactAnswer(msgspec.Struct, frozen=True, kw_only=True):
     correlated: list[EventOut]
 
 
-@API.get("events.impact")
+@API.get("events.impact", needs="read")
 async def impact(memory: Memory, request: EventRequest) -> ImpactAnswer:
     """Get the later events of the chain of an event: those it caused and, separately, the others."""
     event = await memory.events.get(request.reference)
@@ -154,7 +154,7 @@ class FailureList(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[FailureAnswer]
 
 
-@API.get("events.failures")
+@API.get("events.failures", needs="read")
 async def failures(memory: Memory, request: LatestRequest) -> FailureList:
     """Get the latest failures that match, at most 100, each with the events that caused it and the agents involved."""
     fields = request.selected_fields
@@ -187,7 +187,7 @@ class CompareAnswer(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
 
 
-@API.get("events.compare")
+@API.get("events.compare", needs="read")
 async def compare_chains(memory: Memory, request: CompareRequest) -> CompareAnswer:
     """Compare the chains of two events, event by event, up to the first difference."""
     left, right = [await memory.events.chain(await memory.events.get(each)) for each in (request.left, request.right)]
@@ -219,7 +219,7 @@ class OpenSessionList(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[OpenSessionAnswer]
 
 
-@API.get("events.open_sessions")
+@API.get("events.open_sessions", needs="read")
 async def open_sessions(memory: Memory) -> OpenSessionList:
     """List active sessions, which have not ended and had an event in the last 30 minutes."""
     return OpenSessionList(
@@ -232,7 +232,7 @@ async def open_sessions(memory: Memory) -> OpenSessionList:
     )
 
 
-@API.get("events.overview")
+@API.get("events.overview", needs="read")
 async def overview(memory: Memory) -> Overview:
     """Summarize recent activity in this space."""
     return await memory.events.overview()

@@ -88,7 +88,7 @@ class EmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[RecordedEvent, ...]
 
 
-@API.post("emit")
+@API.post("emit", needs="write")
 async def emit(memory: Memory, request: EmitRequest) -> EmitAnswer:
     """Record up to 1,000 events. They are on disk before the answer is sent."""
     refs = []
@@ -109,7 +109,7 @@ async def emit(memory: Memory, request: EmitRequest) -> EmitAnswer:
     return EmitAnswer(events=tuple(map(RecordedEvent.of, refs)))
 
 
-@API.post("mark")
+@API.post("mark", needs="write")
 async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
     """Record an observation in words. Secrets in it are redacted."""
     context, parent = await _context(memory, request)
@@ -200,7 +200,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hits: list[SearchResult]
 
 
-@API.get("search")
+@API.get("search", needs="read")
 async def search(memory: Memory, request: SearchRequest) -> SearchAnswer:
     """Find the marks and crystals that match a query, best first."""
     results = await memory.search(
@@ -227,7 +227,7 @@ class NewBriefRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     is_preview: bool = False  # no agent sees it, so it gets no receipt
 
 
-@API.post("brief")
+@API.post("brief", needs="read")
 async def brief(memory: Memory, request: NewBriefRequest) -> Brief:
     """Make a brief within a budget and a deadline; `missing` lists sources that did not answer."""
     return await memory.brief(
@@ -250,7 +250,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: list[Why]
 
 
-@API.get("why")
+@API.get("why", needs="read")
 async def why(memory: Memory, request: WhyRequest) -> WhyAnswer:
     """Get the evidence for a brief, a crystal or an event. `reference` is an id, a position, or a line of a brief."""
     return WhyAnswer(why=await memory.why(request.reference))
@@ -270,7 +270,7 @@ class NavigateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     missing: dict[str, str]
 
 
-@API.get("navigate")
+@API.get("navigate", needs="read")
 async def navigate(memory: Memory, request: NavigateRequest) -> NavigateAnswer:
     """List the files that a task will probably need, best first, each with lines, a probability and reasons."""
     places = await memory.navigate(request.task, limit=request.limit, session=request.session)
@@ -296,7 +296,7 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[str, ...]
 
 
-@API.post("handoff")
+@API.post("handoff", needs="write")
 async def handoff(memory: Memory, request: HandoffRequest) -> HandoffAnswer:
     """Summarize a session in crystals, and return the text that the next agent needs to start."""
     made = await memory.handoff(session=request.session, budget_tokens=request.budget_tokens)
@@ -328,7 +328,7 @@ class RetractAnswer(msgspec.Struct, frozen=True, kw_only=True):
     event: str
 
 
-@API.post("retract")
+@API.post("retract", needs="write")
 async def retract(memory: Memory, request: RetractRequest) -> RetractAnswer:
     """Retract a mark, crystal or judgment: it stays in the log, but is no longer used."""
     event = await memory.events.get(request.reference)
@@ -368,7 +368,7 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     confirm: str | None  # send the same request with this word to purge for good; None once it is done
 
 
-@API.post("purge")
+@API.post("purge", needs="admin")
 async def purge(memory: Memory, request: PurgeRequest) -> PurgeAnswer:
     """Remove the content of every event that matches all fields; a tombstone remains in its place.
 
@@ -410,7 +410,7 @@ class DoctorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     failed_work: list[EventOut]
 
 
-@API.get("doctor")
+@API.get("doctor", needs="read")
 async def doctor(memory: Memory, request: DoctorRequest) -> DoctorAnswer:
     """Report the health of a space: its location, size, backlog, failed jobs, and problems in the stored data."""
     events, size_bytes = await memory.upkeep.backlog()

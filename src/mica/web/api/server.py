@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -12,14 +12,15 @@ from starlette.routing import Route
 
 from mica.errors import AccessDenied
 from mica.store.protocol import PurgeLog
-from mica.store.remote.wire import GENERATION, MEDIA_TYPE, PATH, About, roles
+from mica.store.remote.wire import GENERATION, MEDIA_TYPE, PATH, About, RoleMethod, roles
 from mica.web import streams
-from mica.web.access import TOKEN, Access
+from mica.web.access import Access
 from mica.web.api import briefs, crystals, events, everyday, sources, trails, upkeep
 from mica.web.memory_pool import memory_of, pool_of, store_of
 from mica.web.operations import API, EmptyRequest, Operation, json_response, openapi_document
 from mica.web.problems import problem, problem_response
-from mica.web.tokens import AccessToken
+from mica.web.scopes import route, token_of
+from mica.web.tokens import EVERYDAY_SCOPES, SCOPES, TokenScope
 
 MODULES = (everyday, events, crystals, trails, sources, briefs, upkeep)  # they declare the operations of `API`
 
@@ -33,9 +34,9 @@ class Spaces(msgspec.Struct, frozen=True, kw_only=True):
 
 def routes() -> list[Route]:
     return [
-        Route("/api/openapi.json", openapi),
-        Route(SPACES.path, spaces),
-        Route("/api/server/link", link, methods=["POST"]),
+        route("/api/openapi.json", openapi, needs="read"),
+        route(SPACES.path, spaces, needs=SPACES.needs),
+        route("/api/server/link", link, needs="admin", methods=["POST"]),
         *API.routes(),
         *store_routes(),
     ]
@@ -53,20 +54,24 @@ def _openapi() -> dict[str, Any]:
 
 async def spaces(request: Request) -> Response:
     """List the spaces that the token opens."""
-    token, pool = _token(request), pool_of(request)
+    token, pool = token_of(request), pool_of(request)
     opened = [name for name in await pool.spaces() if token.opens(name)]
     default = token.spaces[0] if len(token.spaces) == 1 else pool.default
     return json_response(request, Spaces(spaces=opened, default=default))
 
 
 async def link(request: Request) -> Response:
-    """Make a one-time login path for a browser. Raises AccessDenied for a token that does not open all spaces."""
-    if _token(request).spaces:
+    """Make a one-time login path for a browser, which may then read and write; with `?admin=1` it may do all.
+
+    Raises AccessDenied for a token that does not open all spaces.
+    """
+    if token_of(request).spaces:
         raise AccessDenied(
             "a browser sees all spaces, and this token opens some; `mica server open` on the server makes a link"
         )
     access: Access = request.app.state.access
-    return json_response(request, {"path": f"/enter?key={access.new_key()}"})
+    scopes = SCOPES if request.query_params.get("admin") == "1" else EVERYDAY_SCOPES
+    return json_response(request, {"path": f"/enter?key={access.new_key(scopes)}"})
 
 
 SPACES = Operation(
@@ -75,14 +80,9 @@ SPACES = Operation(
     function=spaces,
     request_type=EmptyRequest,
     response_type=Spaces,
+    needs="read",
     of_space=False,
 )
-
-
-def _token(request: Request) -> AccessToken:
-    token = request.scope[TOKEN]
-    assert isinstance(token, AccessToken)  # the guard lets nothing else in
-    return token
 
 
 # -- The store, for `mica.open("http://…")` -------------------------------------------------------------------------
@@ -96,27 +96,60 @@ class OpenSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def store_routes() -> list[Route]:
     return [
-        Route(PATH, open_space, methods=["POST"]),
-        Route(f"{PATH}/{{role}}/{{method}}", call, methods=["POST"]),
+        route(PATH, open_space, needs="read", methods=["POST"]),
+        *(
+            route(method.path, partial(call, method), needs=store_scope(method), methods=["POST"])
+            for methods in roles().values()
+            for method in methods.values()
+        ),
+        route(f"{PATH}/{{role}}/{{method}}", no_method, needs="read", methods=["POST"]),
     ]
 
 
+# The scopes that the methods of a store need. `age` compresses old events, which changes no answer.
+STORE_SCOPES: dict[TokenScope, frozenset[str]] = {
+    "read": frozenset(
+        """
+        log.get log.get_many log.at log.query log.read log.last_position
+        chains.chain chains.ancestors chains.descendants chains.agents
+        texts.postings texts.postings_at texts.read vectors.read vectors.missing
+        crystals.query crystals.postings crystals.unsealed crystals.citing crystals.above
+        trails.learned_up_to trails.query replies.read replies.concepts work.all purges.all files.sizes files.verify
+        """.split()
+    ),
+    "write": frozenset(
+        """
+        log.append vectors.save trails.save replies.save
+        work.plan work.claim work.renew work.finish files.age
+        """.split()
+    ),
+    "admin": frozenset("purges.bury purges.add purges.scrub files.rebuild".split()),
+}
+
+
+def store_scope(method: RoleMethod) -> TokenScope:
+    """Return the scope that a method of a store needs. A method that is not listed needs admin."""
+    name = f"{method.role}.{method.name}"
+    return next((scope for scope, names in STORE_SCOPES.items() if name in names), "admin")
+
+
 async def open_space(request: Request) -> Response:
-    """Open a space and answer with its description; with `make`, a missing one is created."""
+    """Open a space and answer with its description. A missing one is created with `make`, if the token may write."""
     try:
         arguments = msgspec.msgpack.decode(await request.body(), type=OpenSpaceRequest)
     except msgspec.DecodeError as error:
         return problem_response(problem(400, str(error)))
-    await memory_of(request, make=arguments.make)
+    await memory_of(request, make=arguments.make and token_of(request).allows("write"))
     store = store_of(request)
     return _packed(store.purges, About(space=store.space, location=store.location, generation=store.purges.generation))
 
 
-async def call(request: Request) -> Response:
-    """Call a method of a space's store and answer with its result. The path contains the role and the method."""
-    method = roles().get(request.path_params["role"], {}).get(request.path_params["method"])
-    if method is None:
-        return problem_response(problem(404, "a store has no such method"))
+async def no_method(request: Request) -> Response:
+    return problem_response(problem(404, "a store has no such method"))
+
+
+async def call(method: RoleMethod, request: Request) -> Response:
+    """Call a method of a space's store and answer with its result."""
     try:
         arguments = msgspec.msgpack.decode(await request.body(), type=method.request)
     except msgspec.DecodeError as error:

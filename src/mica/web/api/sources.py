@@ -47,7 +47,7 @@ class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**{name: document[name] for name in cls.__struct_fields__})
 
 
-@API.post("sources.gather")
+@API.post("sources.gather", needs="admin")
 async def gather(memory: Memory, request: GatherRequest) -> GatherAnswer:
     """Ask all sources about a concept, and merge their answers into one text.
 
@@ -72,7 +72,7 @@ class WarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     gathered: list[GatherAnswer]
 
 
-@API.post("sources.warm")
+@API.post("sources.warm", needs="admin")
 async def warm(memory: Memory, request: WarmRequest) -> WarmAnswer:
     """Ask sources in advance about the concepts judged last and those of every brief, so that they are cached."""
     return WarmAnswer(gathered=[GatherAnswer.of(each) for each in await memory.sources.warm(limit=request.limit)])
@@ -87,7 +87,7 @@ class JudgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     agent: Name | None = None
 
 
-@API.post("sources.judge")
+@API.post("sources.judge", needs="write")
 async def judge(memory: Memory, request: JudgeRequest) -> RecordedEvent:
     """Record a decision about a concept, with its confidence and reasons. Secrets in it are redacted."""
     with memory.context(session=request.session, agent=request.agent):
@@ -109,7 +109,7 @@ class JudgmentList(msgspec.Struct, frozen=True, kw_only=True):
     judgments: list[dict[str, Any]]
 
 
-@API.get("sources.judgments")
+@API.get("sources.judgments", needs="read")
 async def judgments(memory: Memory, request: JudgmentsRequest) -> JudgmentList:
     """List the latest judgments, of all concepts or of one, oldest first."""
     latest = await memory.sources.judgments(request.concept, limit=request.limit)
@@ -122,7 +122,7 @@ class SourceList(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[SourceHealth]
 
 
-@API.get("sources.health")
+@API.get("sources.health", needs="read")
 async def health(memory: Memory) -> SourceList:
     """Check the health of each declared source, and report the results of its latest requests."""
     return SourceList(sources=await memory.sources.health())

@@ -50,7 +50,7 @@ class TrailList(msgspec.Struct, frozen=True, kw_only=True):
     trails: list[TrailOut]
 
 
-@API.get("trails.list")
+@API.get("trails.list", needs="read")
 async def list_trails(memory: Memory, request: TrailsRequest) -> TrailList:
     """List the trails of this space, most valuable first."""
     trails = await memory.trails.list(
@@ -63,13 +63,13 @@ class TrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: TrailName
 
 
-@API.get("trails.show")
+@API.get("trails.show", needs="read")
 async def show(memory: Memory, request: TrailRequest) -> TrailOut:
     """Get one trail by its name, slug or key."""
     return trail_document(await memory.trails.show(request.name))
 
 
-@API.get("trails.stats")
+@API.get("trails.stats", needs="read")
 async def stats(memory: Memory) -> TrailStatistics:
     """Count trails and the tasks they were learned from, and report the cost of tasks by kind."""
     return await memory.trails.stats()
@@ -119,7 +119,7 @@ class TrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return cls(trail=document, command=f"/{PREFIX}{document['slug']}", saving_tokens=document["saving"])
 
 
-@API.post("trails.create")
+@API.post("trails.create", needs="write")
 async def create(memory: Memory, request: CreateTrailRequest) -> TrailAnswer:
     """Make a trail by hand. It gets a name and a command at once.
 
@@ -139,7 +139,7 @@ class CrystallizeTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_un
     slug: Slug | None = None
 
 
-@API.post("trails.crystallize")
+@API.post("trails.crystallize", needs="write")
 async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> TrailAnswer:
     """Give a learned trail a name, which makes it a command, whether or not it was successful enough so far."""
     return TrailAnswer.of(trail_document(await memory.trails.crystallize(request.name, slug=request.slug)))
@@ -151,7 +151,7 @@ class LearnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )
 
 
-@API.post("trails.learn")
+@API.post("trails.learn", needs="write")
 async def learn(memory: Memory, request: LearnRequest) -> TrailList:
     """Learn trails from new events, and list the hot ones: used often lately, and not named yet."""
     await memory.trails.learn()
@@ -174,7 +174,7 @@ class ExploreAnswer(msgspec.Struct, frozen=True, kw_only=True):
     choices: list[dict[str, Any]]
 
 
-@API.post("trails.explore")
+@API.post("trails.explore", needs="read")
 async def explore(memory: Memory, request: ExploreRequest) -> ExploreAnswer:
     """Find the trails that fit a task or contain a path, best first. It is recorded that they were offered."""
     choices = await memory.trails.explore(request.query, limit=request.limit)
@@ -196,7 +196,7 @@ class LoadTrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[OmittedRange, ...]
 
 
-@API.post("trails.load", is_timed=True)
+@API.post("trails.load", needs="read", is_timed=True)
 async def load(memory: Memory, request: LoadTrailRequest) -> LoadTrailAnswer:
     """Get the current text of a trail's files within a budget. This is recorded as a use."""
     trail, root = await memory.trails.show(request.name), await memory.events.directory()
@@ -224,7 +224,7 @@ class TrackAnswer(msgspec.Struct, frozen=True, kw_only=True):
     event: str
 
 
-@API.post("trails.track")
+@API.post("trails.track", needs="write")
 async def track(memory: Memory, request: TrackRequest) -> TrackAnswer:
     """Record that a trail was used, with the outcome and the cost."""
     trail = await memory.trails.show(request.name)
@@ -249,7 +249,7 @@ class WalksAnswer(msgspec.Struct, frozen=True, kw_only=True):
     repeated: int
 
 
-@API.post("trails.import_walks")
+@API.post("trails.import_walks", needs="write")
 async def import_walks(memory: Memory, request: WalksRequest) -> WalksAnswer:
     """Report the files that tasks opened and changed, and how the tasks ended. Reporting again changes nothing."""
     imported = await memory.trails.import_walks([msgspec.json.encode(each) for each in request.walks])
@@ -264,7 +264,7 @@ class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reason: str = ""
 
 
-@API.post("trails.outcome")
+@API.post("trails.outcome", needs="write")
 async def outcome(memory: Memory, request: OutcomeRequest) -> RecordedEvent:
     """Record the outcome of a task. If several outcomes are recorded, the last one counts."""
     ref = memory.trails.outcome(await memory.events.get(request.reference), request.outcome, reason=request.reason)
@@ -277,7 +277,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     until: Moment | None = None
 
 
-@API.get("trails.report")
+@API.get("trails.report", needs="read")
 async def report(memory: Memory, request: ReportRequest) -> Report:
     """Compare the work of a day or a week to the period before it, and tasks with suggested files to tasks without."""
     return await memory.trails.report(request.period, until=request.until)
@@ -294,7 +294,7 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     replay: dict[str, Any]
 
 
-@API.get("trails.replay")
+@API.get("trails.replay", needs="read")
 async def replay(memory: Memory, request: ReplayRequest) -> ReplayAnswer:
     """Measure what suggestions would have saved in the latest tasks, each predicted only from earlier ones."""
     replayed = await memory.trails.replay(latest=request.latest)

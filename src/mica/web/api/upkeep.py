@@ -23,13 +23,13 @@ class TickAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ran: list[JobRun]
 
 
-@API.post("upkeep.tick")
+@API.post("upkeep.tick", needs="write")
 async def tick(memory: Memory, request: TickRequest) -> TickAnswer:
     """Run the jobs that are due. Jobs that another process runs are skipped, so this is safe at any time."""
     return TickAnswer(ran=await memory.upkeep.tick(request.kinds))
 
 
-@API.get("upkeep.sizes")
+@API.get("upkeep.sizes", needs="read")
 async def sizes(memory: Memory) -> Sizes:
     """Report the size of this space."""
     return await memory.upkeep.sizes()
@@ -41,7 +41,7 @@ class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
 
 
-@API.get("upkeep.verify")
+@API.get("upkeep.verify", needs="read")
 async def verify(memory: Memory) -> VerifyAnswer:
     """Check all stored data. The answer lists the problems; it is empty if there are none."""
     return VerifyAnswer(problems=await memory.upkeep.verify())
@@ -57,7 +57,7 @@ class AllowAnswer(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...]
 
 
-@API.post("upkeep.allow")
+@API.post("upkeep.allow", needs="admin")
 async def allow(memory: Memory, request: AllowRequest) -> AllowAnswer:
     """Accept a purged value in new events again. Purged content is not restored."""
     return AllowAnswer(allowed=tuple(await memory.upkeep.allow(request.value)))
@@ -73,7 +73,7 @@ class PinAnswer(msgspec.Struct, frozen=True, kw_only=True):
     event: str
 
 
-@API.post("upkeep.pin")
+@API.post("upkeep.pin", needs="write")
 async def pin(memory: Memory, request: PinRequest) -> PinAnswer:
     """Exempt these events from retention."""
     ref = memory.upkeep.pin(*[await memory.events.get(each) for each in request.ids])
@@ -81,7 +81,7 @@ async def pin(memory: Memory, request: PinRequest) -> PinAnswer:
     return PinAnswer(event=ref.id)
 
 
-@API.post("upkeep.unpin")
+@API.post("upkeep.unpin", needs="write")
 async def unpin(memory: Memory, request: PinRequest) -> PinAnswer:
     """Subject these events to retention again."""
     ref = memory.upkeep.unpin(*[await memory.events.get(each) for each in request.ids])

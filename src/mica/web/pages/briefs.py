@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.errors import UnknownEvent
 from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import brief_effect_of, caches_of, worth_of
 from mica.web.pages.templates import form, notice_headers, page, render
+from mica.web.scopes import route
 from mica.web.views import briefs as view
 
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/briefs", briefs),
-        Route("/briefs/list", receipts),
-        Route("/briefs/arms", arms),
-        Route("/briefs/helped", effect),
-        Route("/briefs/switch", switch, methods=["POST"]),
-        Route("/briefs/{reference}", brief),
+        route("/briefs", briefs, needs="read"),
+        route("/briefs/list", receipts, needs="read"),
+        route("/briefs/arms", arms, needs="read"),
+        route("/briefs/helped", effect, needs="read"),
+        route("/briefs/switch", switch, needs="write", methods=["POST"]),
+        route("/briefs/{reference}", brief, needs="read"),
     ]
 
 

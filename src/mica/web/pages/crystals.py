@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.format.lines import plural
 from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import preview_of
 from mica.web.pages.templates import form, notice_headers, page, render
+from mica.web.scopes import route
 from mica.web.views import crystals as view
 
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/crystals", crystals),
-        Route("/crystals/forest", forest),
-        Route("/crystals/crystallize", preview, methods=["GET"]),
-        Route("/crystals/crystallize", crystallize, methods=["POST"]),
-        Route("/crystals/{reference}", crystal),
-        Route("/crystals/{reference}/sources", sources),
-        Route("/retract/{reference}", confirm_retract, methods=["GET"]),
-        Route("/retract/{reference}", retract, methods=["POST"]),
-        Route("/purge/{reference}", confirm_purge, methods=["GET"]),
-        Route("/purge/{reference}", purge, methods=["POST"]),
+        route("/crystals", crystals, needs="read"),
+        route("/crystals/forest", forest, needs="read"),
+        route("/crystals/crystallize", preview, needs="read"),
+        route("/crystals/crystallize", crystallize, needs="write", methods=["POST"]),
+        route("/crystals/{reference}", crystal, needs="read"),
+        route("/crystals/{reference}/sources", sources, needs="read"),
+        route("/retract/{reference}", confirm_retract, needs="write"),
+        route("/retract/{reference}", retract, needs="write", methods=["POST"]),
+        route("/purge/{reference}", confirm_purge, needs="admin"),
+        route("/purge/{reference}", purge, needs="admin", methods=["POST"]),
     ]
 
 

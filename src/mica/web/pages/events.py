@@ -5,12 +5,13 @@ from __future__ import annotations
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.format.documents import BUNDLES, event_document, select_fields
 from mica.model.event import EventId
 from mica.web.memory_pool import memory_of
 from mica.web.pages.templates import page, render
+from mica.web.scopes import route
 from mica.web.views import events as view
 
 DIGITS_MAX = 15  # of a position; no log is longer
@@ -18,10 +19,10 @@ DIGITS_MAX = 15  # of a position; no log is longer
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/events", events),
-        Route("/events/rows", rows),
-        Route("/events/{reference}", event),
-        Route("/events/{reference}/chain", chain),
+        route("/events", events, needs="read"),
+        route("/events/rows", rows, needs="read"),
+        route("/events/{reference}", event, needs="read"),
+        route("/events/{reference}/chain", chain, needs="read"),
     ]
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.format.lines import plural
 from mica.model.event import utc_now
 from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import uncovered_of
 from mica.web.pages.templates import notice_headers, page, render
+from mica.web.scopes import route
 from mica.web.views import health as view
 
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/status", status),
-        Route("/status/space", space),
-        Route("/status/errors", errors),
-        Route("/status/uncovered", uncovered),
-        Route("/status/laws", laws, methods=["POST"]),
-        Route("/status/tick", tick, methods=["POST"]),
+        route("/status", status, needs="read"),
+        route("/status/space", space, needs="read"),
+        route("/status/errors", errors, needs="read"),
+        route("/status/uncovered", uncovered, needs="read"),
+        route("/status/laws", laws, needs="read", methods=["POST"]),
+        route("/status/tick", tick, needs="write", methods=["POST"]),
     ]
 
 

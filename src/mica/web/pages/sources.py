@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.model.event import utc_now
 from mica.web.memory_pool import memory_of
 from mica.web.pages.templates import page, render
+from mica.web.scopes import route
 from mica.web.views import sources as view
 
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/sources", sources),
-        Route("/sources/answered", contributions),
-        Route("/sources/declared", statuses),
-        Route("/sources/gathered", gather),
+        route("/sources", sources, needs="read"),
+        route("/sources/answered", contributions, needs="read"),
+        route("/sources/declared", statuses, needs="read"),
+        route("/sources/gathered", gather, needs="admin"),
     ]
 
 

@@ -221,16 +221,18 @@ TITLES = {401: "Log in with a link", 403: "Access denied", 404: "Not found"}
 
 
 class ProblemPages:
-    """Middleware that turns a problem document into a page for clients that accept HTML.
+    """Middleware that turns a problem document into a page for clients that accept HTML, and into a part for htmx.
 
-    The status and the other headers stay the same. Clients that do not accept HTML get the document.
+    The status and the other headers stay the same. Other clients get the document.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or "text/html" not in Headers(scope=scope).get("accept", ""):
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        for_htmx = "hx-request" in headers
+        if not (for_htmx or "text/html" in headers.get("accept", "")):
             await self._app(scope, receive, send)
             return
         start: Message | None = None
@@ -245,7 +247,7 @@ class ProblemPages:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    shown = _problem_page(body)
+                    shown = _problem_page(body, is_part=for_htmx)
                     headers = MutableHeaders(scope=start)
                     headers["content-type"] = "text/html; charset=utf-8"
                     headers["content-length"] = str(len(shown))
@@ -259,7 +261,9 @@ def _is_problem(message: Message) -> bool:
     return Headers(raw=message["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
 
 
-def _problem_page(body: bytes) -> bytes:
+def _problem_page(body: bytes, *, is_part: bool) -> bytes:
     problem = msgspec.json.decode(body, type=Problem)
+    if is_part:
+        return templates().get_template("parts/error.html").render(error=problem.detail).encode()
     title = TITLES.get(problem.status, "This cannot be shown")
     return templates().get_template("refused.html").render(title=title, problem=problem).encode()

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.model.event import utc_now
 from mica.navigation.report import Period
 from mica.web.memory_pool import memory_of
 from mica.web.pages.counts import patterns_of, worth_of
 from mica.web.pages.templates import page, render
+from mica.web.scopes import route
 from mica.web.views import today as view
 
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/", today),
-        Route("/today/happened", latest_day),
-        Route("/today/open", open_work),
-        Route("/today/next", next_brief),
-        Route("/today/worth", saved_and_wasted),
-        Route("/today/figures", figures),
-        Route("/today/warnings", warnings),
+        route("/", today, needs="read"),
+        route("/today/happened", latest_day, needs="read"),
+        route("/today/open", open_work, needs="read"),
+        route("/today/next", next_brief, needs="read"),
+        route("/today/worth", saved_and_wasted, needs="read"),
+        route("/today/figures", figures, needs="read"),
+        route("/today/warnings", warnings, needs="read"),
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from mica.format.charts import treemap
 from mica.format.lines import to_user_zone
@@ -15,6 +15,7 @@ from mica.model.event import utc_now
 from mica.web.memory_pool import memory_of, pool_of
 from mica.web.pages.counts import caches_of, map_of, patterns_of
 from mica.web.pages.templates import form, link, notice_headers, page, render
+from mica.web.scopes import route
 from mica.web.views import trails as view
 
 PATH = "/admin/patterns"
@@ -22,15 +23,15 @@ PATH = "/admin/patterns"
 
 def routes() -> list[BaseRoute]:
     return [
-        Route("/admin/patterns", patterns),
-        Route("/admin/patterns/hot", hot),
-        Route("/admin/patterns/evolution", evolution),
-        Route("/admin/patterns/map", file_map),
-        Route("/admin/patterns/{key}", trail),
-        Route("/admin/patterns/{key}/drift", drift),
-        Route("/admin/patterns/{key}/crystallize", crystallize, methods=["POST"]),
-        Route("/admin/patterns/{key}/suspend", suspend, methods=["POST"]),
-        Route("/admin/patterns/{key}/resume", resume, methods=["POST"]),
+        route("/admin/patterns", patterns, needs="read"),
+        route("/admin/patterns/hot", hot, needs="read"),
+        route("/admin/patterns/evolution", evolution, needs="read"),
+        route("/admin/patterns/map", file_map, needs="read"),
+        route("/admin/patterns/{key}", trail, needs="read"),
+        route("/admin/patterns/{key}/drift", drift, needs="read"),
+        route("/admin/patterns/{key}/crystallize", crystallize, needs="write", methods=["POST"]),
+        route("/admin/patterns/{key}/suspend", suspend, needs="write", methods=["POST"]),
+        route("/admin/patterns/{key}/resume", resume, needs="write", methods=["POST"]),
     ]
 
 
