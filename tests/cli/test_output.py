@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import asyncpg
 import pytest
 from tests.cli.terminal import StoreTerminal, Terminal
+from tests.hostile_text import HOSTILE, MARK
 
 from mica.store.postgres.server import SCHEMA
 from mica.testing.postgres import LocalPostgres
@@ -157,3 +158,23 @@ def test_the_full_name_of_a_space_is_not_treated_as_a_prefix(terminal: Terminal)
         terminal.run("mark", f"seen in {name}", "--store", str(folder / f"{name}.db"))
 
     assert "seen in shop\n" in terminal.run("search", "seen", "--space", "shop").stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["search cookie", "brief cookie", "handoff", "why #1", "events query", "events tail", "events show 1", "up --once"],
+)
+def test_what_is_printed_never_controls_a_terminal(terminal: Terminal, command: str) -> None:
+    """keeps: U-10. Neither as text nor as JSON, whose value stays the same."""
+    control = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+    terminal.run("mark", HOSTILE, "--tag", "gotcha", "--session", "s1", "--why", HOSTILE)
+
+    text = terminal.run(*command.split()).output
+    document = terminal.run(*command.split(), "--json").stdout
+
+    assert control.findall(text) == []
+    assert control.findall(document) == []
+    if command in ("search cookie", "events query"):
+        assert "\\u009b" in document
+    if command != "handoff":
+        assert MARK[:20] in document + text

@@ -112,7 +112,7 @@ def remove_prompt_answer(spools: Spools) -> None:
 ENGINE = "navigation/engine"
 ENTRY = f"{prompt.answer.__module__}:{prompt.answer.__name__}"  # the function that hooks call
 OLD_ENTRY = "inject/prompting.py"  # imported by older hook launchers, which were installed before ENTRY existed
-FOLDERS = ("", "navigation", ENGINE, "inject")
+FOLDERS = ("", "format", "navigation", ENGINE, "inject")
 OLD_MAX = 3  # number of copies of other versions that are not deleted, because hooks may be using them
 
 
@@ -121,7 +121,12 @@ def write_engine(home: Path) -> Path:
 
     Return the folder from which hooks import the copy. Copies of other versions are deleted, except the latest OLD_MAX.
     """
-    names = ["words.py", "tokens.py", *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py"))]
+    names = [
+        "words.py",
+        "tokens.py",
+        "format/fence.py",
+        *sorted(f"{ENGINE}/{path.name}" for path in (_PACKAGE / ENGINE).glob("*.py")),
+    ]
     sources = {name: (_PACKAGE / name).read_bytes() for name in names if not name.endswith("__init__.py")}
     sources[OLD_ENTRY] = f"from {prompt.answer.__module__} import {prompt.answer.__name__}\n".encode()
     digest = blake2b(digest_size=6)

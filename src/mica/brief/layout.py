@@ -130,7 +130,7 @@ def _frame(lines: Sequence[str], missing: Mapping[str, str]) -> str:
 
 
 def _notes(missing: Mapping[str, str]) -> list[str]:
-    return [f"- missing: {name} ({_reason(reason)})" for name, reason in sorted(missing.items())]
+    return [f"- missing: {neutralize_entry(name)} ({_reason(reason)})" for name, reason in sorted(missing.items())]
 
 
 def _reason(text: str) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from mica.disk import sync
 from mica.errors import InvalidInput
 from mica.events.log_export import atomic_writer
+from mica.format.fence import neutralize
 from mica.format.lines import HANDLES_MAX
 from mica.model.crystal import Crystal, CrystalQuery
 from mica.model.event import EventId
@@ -287,8 +288,8 @@ def replace_section(text: str, title: str, body: Sequence[str]) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Return a text as one line for a Markdown list, in which it cannot begin a heading, code or a comment."""
-    flat = " ".join(_HIDDEN.sub(" ", text).split()).replace("<!--", "&lt;!--")
+    """Return a text as one neutral line for a Markdown list, in which it cannot begin a heading, code or a comment."""
+    flat = " ".join(_HIDDEN.sub(" ", neutralize(text)).split()).replace("<!--", "&lt;!--")
     return f"\\{flat}" if _BEGINS_BLOCK.match(flat) else flat
 
 

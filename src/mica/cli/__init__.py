@@ -37,6 +37,7 @@ from mica.cli import (
 from mica.cli.groups import FirstPage, with_option_of_same_meaning
 from mica.cli.output import pasteable
 from mica.errors import MicaError
+from mica.format.lines import strip_control
 
 
 class _Commands(FirstPage):
@@ -54,7 +55,7 @@ class _Commands(FirstPage):
         except click.NoSuchOption as error:
             raise with_option_of_same_meaning(error) from None
         except MicaError as error:
-            click.echo(f"mica: {pasteable(str(error))}", err=True)
+            click.echo(f"mica: {strip_control(pasteable(str(error)))}", err=True)
             ctx.exit(1)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:

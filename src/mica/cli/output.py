@@ -23,7 +23,7 @@ from rich.console import Console
 
 from mica.clients.installation import UserHome
 from mica.errors import InvalidInput, UnknownSpace
-from mica.format.lines import ZONE, plural
+from mica.format.lines import CONTROL, ZONE, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model.event import EventQuery
@@ -60,7 +60,7 @@ class Output:
     def show(self, document: object, for_people: Callable[[Console], None]) -> None:
         """Print the document if JSON was requested; else call `for_people`, which prints text to a console."""
         if self.as_json:
-            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+            click.echo(escape_control(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()))
         else:
             for_people(self.console)
 
@@ -85,6 +85,11 @@ def program() -> str:
 def pasteable(text: str) -> str:
     """Return a text in which each suggested command, such as `mica up`, can be pasted into this shell."""
     return text.replace("`mica ", f"`{program()} ")
+
+
+def escape_control(text: str) -> str:
+    """Return a JSON text with the same value in which no character controls a terminal."""
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def has_terminal() -> bool:

@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from mica.cli.crystals import LEVEL
 from mica.cli.events import errors_option, field_options, print_event, query_options
-from mica.cli.output import Output, following_command, limit_option, making_command, memory_command
+from mica.cli.output import Output, escape_control, following_command, limit_option, making_command, memory_command
 from mica.errors import StoreUnavailable
 from mica.events.log_import import FORMATS, Format, name_of
 from mica.format.documents import FULL, Fields, crystal_document, event_document, event_line
@@ -177,7 +177,7 @@ async def stream(
                 continue
             if output.as_json:
                 document = event_document(event) if made is None else crystal_document(made)
-                click.echo(msgspec.json.encode(document))
+                click.echo(escape_control(msgspec.json.encode(document).decode()))
             else:
                 kind, text = (MARK, mark_of(event).text) if made is None else (made.level, made.text)
                 line = f"[dim]\\[{format_time(event.at)}][/] [cyan]\\[{kind}][/] {escape(one_line(text, 1_000))}"

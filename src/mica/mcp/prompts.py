@@ -9,6 +9,7 @@ import msgspec
 
 from mica.clients.plugin import HANDOFF
 from mica.errors import InvalidInput
+from mica.format.fence import neutralize
 from mica.memory import Memory
 from mica.model.trail import Trail
 from mica.navigation.trails.commands import command_text
@@ -70,6 +71,6 @@ def _trail_prompt(trail: Trail) -> McpPrompt:
     return McpPrompt(
         name=f"nav_{trail.slug}",
         title=trail.name,
-        description=trail.description[:DESCRIPTION_CHARACTERS_MAX],
+        description=neutralize(trail.description[:DESCRIPTION_CHARACTERS_MAX]),
         text=text,
     )

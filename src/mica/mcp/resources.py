@@ -12,7 +12,7 @@ import msgspec
 from mica.brief.receipts import BRIEF
 from mica.brief.why import Why
 from mica.errors import InvalidEvent, InvalidInput
-from mica.format.fence import fence
+from mica.format.fence import fence, neutralize
 from mica.format.lines import one_line, plural
 from mica.mcp.tools import NOTHING
 from mica.memory import Memory
@@ -104,16 +104,16 @@ async def resources(memory: Memory) -> list[dict[str, object]]:
             uri=f"{TRAILS}/{trail.slug}",
             name=trail.name,
             title=trail.name,
-            description=one_line(trail.description, DESCRIPTION_CHARACTERS_MAX),
+            description=neutralize(one_line(trail.description, DESCRIPTION_CHARACTERS_MAX)),
         )
         for trail in await _crystallized(memory)
     ]
     crystals = [
         Resource(
             uri=f"{CRYSTALS}/{crystal.id}",
-            name=f"{crystal.level} {one_line(crystal.label or crystal.period, DESCRIPTION_CHARACTERS_MAX)}",
+            name=neutralize(f"{crystal.level} {one_line(crystal.label or crystal.period, DESCRIPTION_CHARACTERS_MAX)}"),
             title=f"{crystal.level.capitalize()} of {crystal.end_at:%Y-%m-%d}",
-            description=one_line(crystal.text, DESCRIPTION_CHARACTERS_MAX),
+            description=neutralize(one_line(crystal.text, DESCRIPTION_CHARACTERS_MAX)),
         )
         for crystal in reversed(await memory.crystals.list(limit=LATEST))
     ]

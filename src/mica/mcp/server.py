@@ -17,6 +17,7 @@ from itertools import count
 import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput, MicaError, UnknownEvent, UnknownTrail
+from mica.format.fence import neutralize
 from mica.mcp import protocol
 from mica.mcp.prompts import prompt, prompts
 from mica.mcp.protocol import Fields, RpcError, RpcMessage
@@ -140,9 +141,10 @@ class McpServer:
         try:
             result = await self._result(message, send)
         except RpcError as error:
-            send(protocol.error_response(message.id, error))
+            send(protocol.error_response(message.id, RpcError(error.code, neutralize(error.message), error.data)))
         except MicaError as error:
-            send(protocol.error_response(message.id, RpcError(protocol.INTERNAL_ERROR, f"mica: {error}")))
+            text = neutralize(f"mica: {error}")
+            send(protocol.error_response(message.id, RpcError(protocol.INTERNAL_ERROR, text)))
         except Exception as error:  # noqa: BLE001 - the outermost edge: one request fails, the server keeps running
             traceback.print_exc()
             send(protocol.error_response(message.id, RpcError(protocol.INTERNAL_ERROR, f"mica failed: {error!r}")))
@@ -408,4 +410,4 @@ async def _only_session(memory: Memory, client: str) -> str | None:
 
 
 def _failed(text: str) -> Fields:
-    return {"content": [{"type": "text", "text": text}], "isError": True}
+    return {"content": [{"type": "text", "text": neutralize(text)}], "isError": True}

@@ -15,7 +15,7 @@ import msgspec
 
 from mica.brief.why import Why
 from mica.errors import InvalidInput, StoreError
-from mica.format.fence import OPENING, fence
+from mica.format.fence import OPENING, fence, neutralize
 from mica.format.lines import one_line, plural
 from mica.memory import Memory
 from mica.model.brief import Brief
@@ -101,12 +101,21 @@ def array_of(**fields: Schema) -> Schema:
     return {"type": "array", "items": {"type": "object", "properties": fields}}
 
 
+def _quote(text: str, width: int = TEXT_CHARACTERS_MAX) -> str:
+    """Return a text on one line, cut to `width` characters and neutral: some clients show only structured content."""
+    return neutralize(one_line(text, width))
+
+
+def _neutral(reasons: dict[str, str]) -> dict[str, str]:
+    return {neutralize(name): neutralize(reason) for name, reason in reasons.items()}
+
+
 def _minute(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
 def _missing_lines(missing: dict[str, str]) -> list[str]:
-    return [f"- missing: {name} ({one_line(reason, TEXT_CHARACTERS_MAX)})" for name, reason in sorted(missing.items())]
+    return [f"- missing: {name} ({_quote(reason)})" for name, reason in sorted(missing.items())]
 
 
 # -- brief ------------------------------------------------------------------------------------------------------
@@ -119,7 +128,12 @@ class BriefArguments(msgspec.Struct):
 
 async def _brief(memory: Memory, arguments: BriefArguments) -> ToolResult:
     brief = await memory.brief(arguments.task, budget_tokens=arguments.budget_tokens)
-    content = {"text": brief.text, "tokens": brief.tokens, "receipt": brief.receipt or "", "missing": brief.missing}
+    content = {
+        "text": brief.text,
+        "tokens": brief.tokens,
+        "receipt": brief.receipt or "",
+        "missing": _neutral(brief.missing),
+    }
     return ToolResult(text=brief.text or describe_no_brief(brief), content=content)
 
 
@@ -173,7 +187,7 @@ async def _search(memory: Memory, arguments: SearchArguments) -> ToolResult:
         [
             _SearchHit(
                 f"#{hit.position}",
-                one_line(hit.text, TEXT_CHARACTERS_MAX),
+                _quote(hit.text),
                 (hit.crystal.level,) if isinstance(hit, CrystalHit) else hit.mark.tags,
                 hit.at.isoformat(timespec="seconds"),
                 times,
@@ -190,7 +204,7 @@ async def _neighbours(memory: Memory, at: datetime, *, limit: int) -> list[_Sear
     return [
         _SearchHit(
             event.number,
-            one_line(mark_of(event).text, TEXT_CHARACTERS_MAX),
+            _quote(mark_of(event).text),
             mark_of(event).tags,
             event.at.isoformat(timespec="seconds"),
             1,
@@ -230,7 +244,7 @@ async def _mark(memory: Memory, arguments: MarkArguments) -> ToolResult:
         number = (await memory.events.get(ref.id)).number
     except StoreError:  # the store is unavailable: the mark waits on disk
         await memory.durable()
-    stored = redact(arguments.text)
+    stored = neutralize(redact(arguments.text))
     where = f"Recorded as {number}" if number else f"Recorded as {ref.id}, to be stored later"
     return ToolResult(text=f"{where}: {stored}", content={"id": ref.id, "number": number, "text": stored})
 
@@ -261,10 +275,10 @@ async def _navigate(memory: Memory, arguments: NavigateArguments) -> ToolResult:
     places = await memory.navigate(arguments.task, limit=min(arguments.limit, HITS_MAX))
     files: list[dict[str, object]] = [
         {
-            "path": place.path,
+            "path": neutralize(place.path),
             "lines": " ".join(f"{lines.start}-{lines.end}" for lines in place.lines),
             "probability": round(place.probability, 2),
-            "reason": "; ".join(place.reasons),
+            "reason": neutralize("; ".join(place.reasons)),
         }
         for place in places
     ]
@@ -273,7 +287,7 @@ async def _navigate(memory: Memory, arguments: NavigateArguments) -> ToolResult:
         for each in files
     ] + _missing_lines(places.missing)
     text = fence(lines) if lines else "No file is known for this task yet; search the code."
-    return ToolResult(text=text, content={"files": files, "missing": places.missing})
+    return ToolResult(text=text, content={"files": files, "missing": _neutral(places.missing)})
 
 
 # -- handoff ----------------------------------------------------------------------------------------------------
@@ -321,15 +335,15 @@ async def _why(memory: Memory, arguments: WhyArguments) -> ToolResult:
     reasons = await memory.why(arguments.id)
     because = [
         {
-            "text": one_line(line.text, TEXT_CHARACTERS_MAX),
-            "source": line.source or each.name,
+            "text": _quote(line.text),
+            "source": neutralize(line.source or each.name),
             "evidence": [
                 {
                     "number": event.number,
-                    "name": event.name,
+                    "name": neutralize(event.name),
                     "at": event.at.isoformat(timespec="seconds"),
-                    "session": event.session or "",
-                    "text": one_line(event.text, TEXT_CHARACTERS_MAX),
+                    "session": neutralize(event.session or ""),
+                    "text": _quote(event.text),
                 }
                 | _retraction(event.retracted)
                 for event in line.evidence[:EVIDENCE_MAX]
@@ -344,17 +358,17 @@ async def _why(memory: Memory, arguments: WhyArguments) -> ToolResult:
 
 
 def _retraction(reason: str | None) -> dict[str, object]:
-    return {} if reason is None else {"retracted": one_line(reason, TEXT_CHARACTERS_MAX)}
+    return {} if reason is None else {"retracted": _quote(reason)}
 
 
 def _why_lines(why: Why) -> list[str]:
-    lines = [] if why.retracted is None else [f"Retracted: {one_line(why.retracted, TEXT_CHARACTERS_MAX)}"]
+    lines = [] if why.retracted is None else [f"Retracted: {_quote(why.retracted)}"]
     for line in why.because:
-        lines.append(f"- {one_line(line.text, TEXT_CHARACTERS_MAX)} ({line.source or why.name})")
+        lines.append(f"- {_quote(line.text)} ({line.source or why.name})")
         for event in line.evidence[:EVIDENCE_MAX]:
             session = f", session {event.session}" if event.session else ""
-            retracted = "" if event.retracted is None else f" (retracted: {one_line(event.retracted, 200)})"
-            text = one_line(event.text, TEXT_CHARACTERS_MAX)
+            retracted = "" if event.retracted is None else f" (retracted: {_quote(event.retracted, 200)})"
+            text = _quote(event.text)
             lines.append(f"- from {event.number} {event.name}, {_minute(event.at)}{session}: {text}{retracted}")
     return lines
 

@@ -1,11 +1,12 @@
 """Offer files for a prompt in a hook, if the offer will probably save more tokens than it costs.
 
-Hooks load this package from a copy in the data folder, so it may import only `mica.words`, `mica.tokens`, the standard
-library and the stemmer.
+Hooks load this package from a copy in the data folder, so it may import only `mica.words`, `mica.tokens`,
+`mica.format.fence`, the standard library and the stemmer.
 """
 
 from __future__ import annotations
 
+from mica.format.fence import neutralize
 from mica.navigation.engine.file_blocks import read_text
 from mica.navigation.engine.lookup_file import LookupFile
 from mica.navigation.engine.prediction import (
@@ -51,8 +52,8 @@ def render_offer(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> 
 
 def _render_line(path: str, spans: Sequence[Span], reasons: Sequence[str]) -> str:
     where = ",".join(f"{start}-{end}" for start, end in spans[:SPANS_MAX])
-    path = " ".join(path.split())  # a line break in a file name must not start a new line
-    reason = " ".join(reasons[0].split())[:REASON_CHARACTERS_MAX] if reasons else ""
+    path = " ".join(neutralize(path).split())  # a line break in a file name must not start a new line
+    reason = " ".join(neutralize(reasons[0]).split())[:REASON_CHARACTERS_MAX] if reasons else ""
     return f"- {path}{f':{where}' if where else ''}{f' ({reason})' if reason else ''}"
 
 

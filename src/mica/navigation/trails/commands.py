@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from mica.format.fence import neutralize
 from mica.format.lines import one_line
 from mica.model.trail import Trail
 from mica.model.walk import Step
@@ -75,7 +76,7 @@ def command_text(trail: Trail) -> str:
 
     It has the description, the first file, all files with their line ranges in order, a summary and the token cost.
     """
-    front = {"description": one_line(trail.description, DESCRIPTION_CHARACTERS_MAX), "allowed-tools": "Read"}
+    front = {"description": _quote(trail.description, DESCRIPTION_CHARACTERS_MAX), "allowed-tools": "Read"}
     return render_owned(front, _body(trail), metadata=_metadata(trail))
 
 
@@ -83,14 +84,14 @@ def skill_text(trail: Trail) -> str:
     """Return the text of the skill file of a trail. Its content is that of the trail's command file."""
     leading = ", ".join(word for word, _ in trail.words[:6])
     when = f" Use when the task touches {leading}." if leading else ""
-    description = one_line(trail.description + "." + when, DESCRIPTION_CHARACTERS_MAX)
+    description = _quote(trail.description + "." + when, DESCRIPTION_CHARACTERS_MAX)
     front = {"name": SKILL + trail.slug, "description": description, "allowed-tools": "Read"}
     return render_owned(front, _body(trail), metadata=_metadata(trail))
 
 
 def help_text(trails: Sequence[Trail]) -> str:
     """Return the text of the command file for `/nav:help`: the trails of the project and how to use them."""
-    rows = [f"- `/{trail.name}`: {one_line(trail.description, 200)}" for trail in trails]
+    rows = [f"- `/{trail.name}`: {_quote(trail.description, 200)}" for trail in trails]
     body = "\n".join(
         [
             "# Trails of this project",
@@ -122,7 +123,12 @@ def reference(step: Step) -> str:
 
 def _code(path: str) -> str:
     """Format a path for use between backticks: on one line, with backticks replaced."""
-    return one_line(path, PATH_CHARACTERS_MAX).replace("`", "'")
+    return _quote(path, PATH_CHARACTERS_MAX).replace("`", "'")
+
+
+def _quote(text: str, width: int) -> str:
+    """Return a text on one line for an agent, cut to `width` characters."""
+    return neutralize(one_line(text, width))
 
 
 def _body(trail: Trail) -> str:
@@ -162,7 +168,7 @@ def _summary(trail: Trail) -> str:
     ended = f"{trail.successes} of {known} with a known outcome succeeded" if known else "their outcomes are unknown"
     walked = f"Walked {trail.runs} times in {trail.sessions} sessions; {ended}." if trail.runs else "Made by hand."
     used = "Never used." if trail.used_at is None else f"Last used {trail.used_at.date().isoformat()}."
-    return f"{one_line(trail.description, 300)}. {walked} {used}"
+    return f"{_quote(trail.description, 300)}. {walked} {used}"
 
 
 def _cost(trail: Trail) -> list[str]:
@@ -173,7 +179,7 @@ def _cost(trail: Trail) -> list[str]:
     measured = trail.measured
     share = f" ({measured.saving / measured.baseline_tokens:+.0%})" if measured.baseline_tokens else ""
     what = "saved" if measured.saving >= 0 else "wasted"
-    method = one_line(measured.method, 60)
+    method = _quote(measured.method, 60)
     return [
         *lines,
         f"- Without it: {measured.baseline_tokens:,} tokens; with it: {measured.tokens:,} tokens",
