@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -306,3 +308,27 @@ async def test_every_answer_to_an_agent_is_neutral(memory: Memory) -> None:
     assert found == {}
     shown = {name for name, answer in answers.items() if MARK in "".join(texts_in(answer))}
     assert {"brief", "search", "around", "mark", "handoff", "why mark", "prompts", "resources"} <= shown
+
+
+@pytest.mark.parametrize("arguments", [{}, {"steps": [{"path": "a.py"}]}], ids=["mark", "walk"])
+async def test_a_large_mark_is_redacted_outside_the_event_loop(memory: Memory, arguments: dict[str, object]) -> None:
+    server = McpServer(SpaceOwner(memory), SpaceOwner(memory).watch, lambda _: None)
+    text = "the cookie is set before the redirect " * 25_000
+    threads: list[str] = []
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith("redact.py"):
+            threads.append(frame.f_code.co_name)
+
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "mark", "_meta": META}}
+    body["params"]["arguments"] = {"text": text, **arguments}  # type: ignore[index]  # a dictionary
+    answers: list[object] = []
+    message = protocol.parse_message(msgspec.json.encode(body))
+    sys.setprofile(profile)
+    try:
+        await server.begin(message, answers.append)
+    finally:
+        sys.setprofile(None)
+
+    assert "Recorded as" in str(answers[-1])
+    assert threads == []

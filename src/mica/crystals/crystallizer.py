@@ -226,9 +226,11 @@ class Crystallizer:
                     f"leave it out, or use it for a crystal of {periods.session_period(mark.session or '')}"
                 )
         before = [each for each in await self._crystals.query(CrystalQuery(period=period)) if each.level == level]
-        insight, significance, principles = (
-            tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
-            for part in (written.insight, written.significance, written.principles)
+        insight, significance, principles = await asyncio.to_thread(
+            lambda: [
+                tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
+                for part in (written.insight, written.significance, written.principles)
+            ]
         )
         statements = insight + significance + principles
         cited = {each for statement in statements for each in statement.sources}

@@ -72,7 +72,7 @@ def parse_message(line: bytes) -> RpcMessage:
     """Parse one JSON-RPC message. Raises RpcError, with the code for the fault, if it is not valid."""
     try:
         decoded = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise RpcError(PARSE_ERROR, f"this line is not JSON: {error}") from error
     if not isinstance(decoded, dict):
         raise RpcError(INVALID_REQUEST, "a message is one JSON object; batches are not supported")

@@ -6,6 +6,7 @@ change while mica runs, and they contain nothing that mica has learned.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -244,23 +245,31 @@ async def _mark(memory: Memory, arguments: MarkArguments) -> ToolResult:
         number = (await memory.events.get(ref.id)).number
     except StoreError:  # the store is unavailable: the mark waits on disk
         await memory.durable()
-    stored = neutralize(redact(arguments.text))
+    stored = await asyncio.to_thread(_stored_form, arguments.text)
     where = f"Recorded as {number}" if number else f"Recorded as {ref.id}, to be stored later"
     return ToolResult(text=f"{where}: {stored}", content={"id": ref.id, "number": number, "text": stored})
+
+
+def _stored_form(text: str) -> str:
+    return neutralize(redact(text))
 
 
 async def _record_mark(memory: Memory, arguments: MarkArguments) -> Ref:
     if arguments.workflow is not None or (arguments.outcome != "unknown" and arguments.trail is None):
         raise InvalidInput("`outcome` needs `steps` or `trail`, and `workflow` needs `steps`")
     parent = None if arguments.parent is None else await memory.events.get(arguments.parent)
-    return memory.mark(arguments.text, tags=arguments.tags, why=arguments.why, parent=parent, origin="agent")
+    return await asyncio.to_thread(  # a megabyte takes seconds to redact
+        memory.mark, arguments.text, tags=arguments.tags, why=arguments.why, parent=parent, origin="agent"
+    )
 
 
 async def _record_walk(memory: Memory, arguments: MarkArguments) -> Ref:
     if arguments.tags or arguments.why or arguments.parent:
         raise InvalidInput("with `steps`, only text, outcome, workflow and trail are possible; make another mark")
     steps = [{"operation": "read", **step} for step in arguments.steps]
-    return memory.trails.record(arguments.text, steps, outcome=arguments.outcome, workflow=arguments.workflow)
+    return await asyncio.to_thread(
+        memory.trails.record, arguments.text, steps, outcome=arguments.outcome, workflow=arguments.workflow
+    )
 
 
 # -- navigate ---------------------------------------------------------------------------------------------------

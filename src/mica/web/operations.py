@@ -7,10 +7,12 @@ request that does not fit the struct is refused with status 400 before anything 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import blake2b
 from importlib.metadata import version
@@ -24,6 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mica.format.documents import EVENTS
+from mica.model.event import NESTING_MAX
 from mica.web.memory_pool import memory_of
 from mica.web.problems import MEDIA_TYPE, Problem, problem, problem_response
 from mica.web.scopes import route
@@ -38,6 +41,8 @@ API_VERSION = "1"
 VERSION_HEADER = "mica-api-version"
 JSON = "application/json"
 CARRIER = ("traceparent", "baggage")  # with one of these, events are recorded in the context of the sender
+BODY_BYTES_AT_ONCE = 64 * 2**10  # a larger body is decoded in a thread, so that other requests do not wait for it
+TOO_DEEP = f"the body is nested too deep; {NESTING_MAX} levels are the most, so flatten it or pass parts as text"
 _NUMBER = re.compile(r"[-+0-9.eE]+")
 
 
@@ -182,15 +187,32 @@ async def _decode_request(operation: Operation, request: Request) -> msgspec.Str
         raise _UnsupportedBody(f"send the body as {JSON}, not as {kind[:100]!r}")
     if unknown := sorted(set(request.query_params) - {"space"}):
         raise msgspec.ValidationError(f"unknown parameter {unknown[0]!r}; a POST takes its fields in the body")
-    return _decode_body(await request.body() or b"{}", operation.request_type)
+    body = await request.body() or b"{}"
+    if len(body) <= BODY_BYTES_AT_ONCE:
+        return _decode_body(body, operation.request_type)
+    return await asyncio.to_thread(_decode_body, body, operation.request_type)
 
 
 def _decode_body(body: bytes, kind: type[RequestType]) -> RequestType:
     """Decode a JSON body into a struct. A number such as 4.0 is accepted for an integer. Raises DecodeError."""
+    with decoding():
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError:
+            return msgspec.convert(_with_integers(msgspec.json.decode(body)), kind)
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Raise DecodeError, with the reason, also if what is decoded in the block is nested too deep or is not UTF-8."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError:
-        return msgspec.convert(_with_integers(msgspec.json.decode(body)), kind)
+        yield
+    except RecursionError as error:
+        raise msgspec.DecodeError(TOO_DEEP) from error
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(
+            f"the body has text that is not UTF-8 ({error.reason}); encode it as UTF-8"
+        ) from error
 
 
 def _with_integers(value: object) -> object:

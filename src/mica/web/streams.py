@@ -30,7 +30,7 @@ from mica.model.event import CRYSTAL, Event, EventQuery
 from mica.web.api.events import ResolveRequest
 from mica.web.api.fields import EventSelection, Position
 from mica.web.memory_pool import memory_of
-from mica.web.operations import Operation, decode_query
+from mica.web.operations import Operation, decode_query, decoding
 from mica.web.problems import Problem, error_problem, problem, problem_response
 from mica.web.scopes import route, socket_route
 from mica.web.tail import Tails, Wrap
@@ -260,7 +260,8 @@ class _Gateway:
     async def _answer(self, text: str, group: asyncio.TaskGroup) -> None:
         identifier: str | None = None
         try:
-            message = _decoder.decode(text)
+            with decoding():
+                message = _decoder.decode(text)
             identifier = message.id
             match message:
                 case Subscribe():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -113,7 +114,8 @@ async def emit(memory: Memory, request: EmitRequest) -> EmitAnswer:
 async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
     """Record an observation in words. Secrets in it are redacted."""
     context, parent = await _context(memory, request)
-    ref = memory.mark(
+    ref = await asyncio.to_thread(  # a megabyte takes seconds to redact
+        memory.mark,
         request.text,
         tags=request.tags,
         why=request.why,

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mica.errors import AccessDenied
+from mica.errors import AccessDenied, InvalidInput
 from mica.store.protocol import PurgeLog
 from mica.store.remote.wire import GENERATION, MEDIA_TYPE, PATH, About, RoleMethod, roles
 from mica.web import streams
 from mica.web.access import Access
 from mica.web.api import briefs, crystals, events, everyday, sources, trails, upkeep
 from mica.web.memory_pool import memory_of, pool_of, store_of
-from mica.web.operations import API, EmptyRequest, Operation, json_response, openapi_document
+from mica.web.operations import API, EmptyRequest, Operation, decoding, json_response, openapi_document
 from mica.web.problems import problem, problem_response
 from mica.web.scopes import route, token_of
 from mica.web.tokens import EVERYDAY_SCOPES, SCOPES, TokenScope
@@ -136,7 +136,7 @@ def store_scope(method: RoleMethod) -> TokenScope:
 async def open_space(request: Request) -> Response:
     """Open a space and answer with its description. A missing one is created with `make`, if the token may write."""
     try:
-        arguments = msgspec.msgpack.decode(await request.body(), type=OpenSpaceRequest)
+        arguments = _unpack(await request.body(), OpenSpaceRequest)
     except msgspec.DecodeError as error:
         return problem_response(problem(400, str(error)))
     await memory_of(request, make=arguments.make and token_of(request).allows("write"))
@@ -151,15 +151,24 @@ async def no_method(request: Request) -> Response:
 async def call(method: RoleMethod, request: Request) -> Response:
     """Call a method of a space's store and answer with its result."""
     try:
-        arguments = msgspec.msgpack.decode(await request.body(), type=method.request)
+        arguments = _unpack(await request.body(), method.request)
     except msgspec.DecodeError as error:
         return problem_response(problem(400, str(error)))
     memory = await memory_of(request)
     is_append = (method.role, method.name) == ("log", "append")
     store = store_of(request)
     run = memory.events.append if is_append else getattr(getattr(store, method.role), method.name)
-    result = await run(**{name: getattr(arguments, name) for name in arguments.__struct_fields__})
+    try:
+        result = await run(**{name: getattr(arguments, name) for name in arguments.__struct_fields__})
+    except OverflowError as error:
+        raise InvalidInput(f"a number of `{method.role}.{method.name}` is too large for a store: {error}") from error
     return _packed(store.purges, result)
+
+
+def _unpack(body: bytes, kind: Any) -> Any:  # noqa: ANN401 - the request of any method
+    """Decode a MessagePack body. Raises DecodeError."""
+    with decoding():
+        return msgspec.msgpack.decode(body, type=kind)
 
 
 def _packed(purges: PurgeLog, result: object) -> Response:

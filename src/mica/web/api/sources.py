@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -91,8 +92,12 @@ class JudgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 async def judge(memory: Memory, request: JudgeRequest) -> RecordedEvent:
     """Record a decision about a concept, with its confidence and reasons. Secrets in it are redacted."""
     with memory.context(session=request.session, agent=request.agent):
-        ref = memory.sources.judge(
-            request.concept, request.verdict, confidence=request.confidence, reasons=request.reasons
+        ref = await asyncio.to_thread(
+            memory.sources.judge,
+            request.concept,
+            request.verdict,
+            confidence=request.confidence,
+            reasons=request.reasons,
         )
     await memory.durable()
     return RecordedEvent.of(ref)

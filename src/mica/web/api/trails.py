@@ -5,6 +5,7 @@ A trail is a list of files that proved useful for a kind of task.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Annotated, Any, TypeAlias
 
@@ -267,7 +268,8 @@ class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 @API.post("trails.outcome", needs="write")
 async def outcome(memory: Memory, request: OutcomeRequest) -> RecordedEvent:
     """Record the outcome of a task. If several outcomes are recorded, the last one counts."""
-    ref = memory.trails.outcome(await memory.events.get(request.reference), request.outcome, reason=request.reason)
+    task = await memory.events.get(request.reference)
+    ref = await asyncio.to_thread(memory.trails.outcome, task, request.outcome, reason=request.reason)
     await memory.durable()
     return RecordedEvent.of(ref)
 
