@@ -142,7 +142,7 @@ def _unknown_names(names: Sequence[str], settings: Settings) -> list[str]:
 @token.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List valid tokens with their scopes and spaces, oldest first, without their secrets.
+    """List valid tokens, their scopes and spaces.
 
     Example: mica server token list
     """
