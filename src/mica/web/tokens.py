@@ -73,9 +73,9 @@ class TokenFile:
     ) -> tuple[str, AccessToken]:
         """Make a token. Returns its secret, which is not stored and cannot be shown again, and its stored form.
 
-        The token opens the given `spaces`, or all if none are given. It expires after `lifetime`; by default, never. The
-        scope admin includes the others. With `replaces`, tokens of the same name are revoked. Raises InvalidInput for a
-        bad name, for unknown scopes or none, and for too many tokens.
+        The token opens the given `spaces`, or all if none are given. It expires after `lifetime`; by default, never.
+        The scope admin includes the others. With `replaces`, tokens of the same name are revoked. Raises InvalidInput
+        for a bad name, for unknown scopes or none, and for too many tokens.
         """
         if len(name) > 100 or not name.isprintable():
             raise InvalidInput(f"a token cannot be called {name[:60]!r}; give up to 100 printable characters")
