@@ -28,6 +28,7 @@ MicaError
     │   └── ScopeMissing    the token is valid, but lacks the scope that the operation needs
     ├── StoreFull           no space left on the device
     ├── NotAStore           the file is not a mica store
+    ├── StoreDamaged        stored data fails its checksum or cannot be decoded
     └── SchemaTooNew        a newer mica wrote this store
 
 A message says what failed, with which value, and what to do. A program reads the values from the attributes.
@@ -245,6 +246,21 @@ class StoreFull(StoreError):
 
 class NotAStore(StoreError):
     """The file is not a mica store."""
+
+
+class StoreDamaged(StoreError):
+    """Stored data fails its checksum or cannot be decoded. Nothing was changed; `path` is the file.
+
+    `what` names the damaged part as far as it is known, such as a table, an index or the write-ahead log.
+    """
+
+    def __init__(self, path: str, what: str, remedy: str | None = None) -> None:
+        super().__init__(
+            f"{path} is damaged: {what}; "
+            + (remedy or "keep a copy, see `mica upkeep verify`, then restore a backup or export what can be read")
+        )
+        self.path = path
+        self.what = what
 
 
 class SchemaTooNew(StoreError):

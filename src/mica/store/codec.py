@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from mica.errors import StoreError
+from mica.errors import StoreDamaged
 from mica.model.event import EPOCH, Context
 
 if sys.version_info >= (3, 14):
@@ -56,7 +56,7 @@ def expand(frame: bytes) -> bytes:
     try:
         return zstd.decompress(frame)
     except zstd.ZstdError as error:
-        raise StoreError(f"compressed content is damaged ({error}); restore a backup") from error
+        raise StoreDamaged("compressed content", str(error)) from error
 
 
 def labels_text(context: Context) -> str:

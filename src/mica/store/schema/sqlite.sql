@@ -8,7 +8,8 @@ CREATE TABLE space (
     last_position INTEGER NOT NULL DEFAULT 0,     -- of the log; never decreases
     generation INTEGER NOT NULL DEFAULT 0,
     highest_number INTEGER NOT NULL DEFAULT 0,
-    reshaped INTEGER NOT NULL DEFAULT 0           -- grows when blocks change, so that processes empty their caches
+    reshaped INTEGER NOT NULL DEFAULT 0,          -- grows when blocks change, so that processes empty their caches
+    crc INTEGER                                   -- of id and created_at
 ) STRICT;
 
 -- Interned words: each is stored once, and events refer to it by number.
@@ -55,6 +56,7 @@ CREATE TABLE events (
     error INTEGER NOT NULL,
     data TEXT,                         -- JSON; NULL if the data is stored as a payload
     payload INTEGER REFERENCES payloads (id),
+    crc INTEGER,                       -- of all other columns; NULL in rows of an earlier version
     UNIQUE (writer, sequence),
     CHECK ((data IS NULL) <> (payload IS NULL)),
     CHECK ((parent_writer IS NULL) = (parent_sequence IS NULL)),
@@ -166,7 +168,8 @@ END;
 -- Purges that are applied to events that arrive later. They contain digests, never purged text.
 CREATE TABLE purges (
     id TEXT PRIMARY KEY,               -- of the event that records it
-    purge TEXT NOT NULL                -- JSON
+    purge TEXT NOT NULL,               -- JSON
+    crc INTEGER                        -- here and below: of all other columns; NULL in rows of an earlier version
 ) STRICT;
 
 -- A row here allows a kind of work that triggers refuse otherwise. It exists only inside the transaction that needs it.
@@ -191,7 +194,8 @@ CREATE TABLE volumes (
     first_at INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
     positions BLOB NOT NULL,                   -- of all texts, relative to the first, four bytes each
-    marks BLOB NOT NULL                        -- a bit for each text, 1 for a mark
+    marks BLOB NOT NULL,                       -- a bit for each text, 1 for a mark
+    crc INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX volumes_by_position ON volumes (first_position);
 CREATE TABLE postings (
@@ -213,7 +217,8 @@ CREATE TABLE unfiled (
 CREATE TABLE vectors (
     position INTEGER PRIMARY KEY,      -- of the log
     model TEXT NOT NULL,               -- vectors of different models cannot be compared
-    vector BLOB NOT NULL
+    vector BLOB NOT NULL,
+    crc INTEGER
 ) STRICT;
 CREATE INDEX vectors_by_model ON vectors (model);
 
@@ -329,7 +334,8 @@ CREATE TABLE trails (
     shape TEXT NOT NULL,               -- the kind of task
     runs INTEGER NOT NULL,
     last_at INTEGER NOT NULL,
-    trail TEXT NOT NULL                -- as JSON
+    trail TEXT NOT NULL,               -- as JSON
+    crc INTEGER
 ) STRICT;
 CREATE INDEX trails_by_slug ON trails (slug);
 CREATE INDEX trails_by_shape ON trails (shape);
@@ -345,6 +351,7 @@ CREATE TABLE replies (
     position INTEGER NOT NULL,         -- of the log at that time: later events may make the reply stale
     declared TEXT NOT NULL,            -- the declaration of the source at that time
     reply TEXT NOT NULL,               -- as JSON
+    crc INTEGER,
     PRIMARY KEY (concept, source)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX replies_by_age ON replies (at);

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import apsw
 
-from mica.errors import StoreError
+from mica.errors import StoreDamaged, StoreError
 from mica.store.checks import missing_positions
 from mica.store.codec import INLINE_BYTES_MAX, expand
 from mica.store.sqlite.block_format import (
@@ -31,7 +31,7 @@ from mica.store.sqlite.block_format import (
     encode,
     encode_chapter,
 )
-from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, authority
+from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, authority, check_row
 
 STEP_EVENTS = CHAPTER_POSITIONS  # per transaction; other writers wait about 100 ms for it
 STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # a step also ends here, so that large events do not make it longer
@@ -91,7 +91,7 @@ class Blocks:
         if known is None:
             row = self._connection.execute("SELECT header, bodies FROM blocks WHERE id = ?", (number,)).fetchone()
             if row is None:
-                raise StoreError(f"block {number} is missing from the log; restore a backup")
+                raise StoreDamaged(self._connection.filename, f"block {number} is missing")
             known = self._blocks[number] = EventBlock(*row)
             self._blocks_bytes += known.size_bytes
             while self._blocks_bytes > CACHE_BYTES_MAX and len(self._blocks) > 1:
@@ -306,6 +306,7 @@ class Blocks:
         total = 0
         rows = self._connection.execute(f"SELECT {COLUMNS} FROM events WHERE at < ? ORDER BY at, position", (before,))
         for row in rows:
+            check_row(row, self._connection)  # or the block would pass for undamaged
             header = Header._make((*row[:8], row[8] or 0, row[9] or 0, *row[10:13], row[14] or 0))
             places[header.writer, header.sequence] = header.root_writer, header.root_sequence, header.depth
             if row[8] is not None and not self._fits(header, places):
@@ -387,6 +388,12 @@ class Blocks:
         """Return one sentence for each damaged block or lookup table."""
         numbers = self._numbers()
         problems = missing_positions(_ranges(self._lost({0, *numbers})))
+        for chapter, last in self._connection.execute("SELECT id, last_position FROM chapters"):
+            places = self._chapter(chapter) or ()
+            if last != chapter * CHAPTER_POSITIONS + max(
+                (index for index, block in enumerate(places) if block), default=-1
+            ):
+                problems.append(f"chapter {chapter} states a wrong last position; `mica upkeep rebuild` repairs it")
         expected = dict.fromkeys(MAPS, 0)
         for number in numbers:
             row = self._connection.execute(
@@ -403,7 +410,8 @@ class Blocks:
             if not is_whole or actual != row:
                 problems.append(f"block {number} does not match its row")
             headers = list(block.headers())
-            lookup_keys = _lookup_keys(headers, self._sessions({*block.contexts}))
+            sessions = self._sessions({*block.contexts})
+            lookup_keys = _lookup_keys(headers, sessions)
             is_mapped = all(
                 self.place(header.position) == number
                 and self.position(header.writer, header.sequence) == header.position
@@ -414,6 +422,8 @@ class Blocks:
                 conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
                 statement = f"SELECT 1 FROM {table} WHERE {conditions}"
                 is_mapped &= all(self._connection.execute(statement, (*key, number)).fetchone() for key in keys)
+            rows = self._connection.execute("SELECT session, last_at FROM block_sessions WHERE block = ?", (number,))
+            is_mapped &= dict(iter(rows)) == _last_times(headers, sessions)
             if not is_mapped:
                 problems.append(f"the lookup tables do not match block {number}; `mica upkeep rebuild` repairs them")
         for table in MAPS:
@@ -467,7 +477,7 @@ class Blocks:
             rows: list[tuple[int, ...]] = [(*key, number) for key in keys]
             if table == "block_sessions":
                 columns = (*columns, "last_at")
-                last = {sessions[each.context]: each.at for each in sorted(headers, key=lambda each: each.at)}
+                last = _last_times(headers, sessions)
                 rows = [(*row, last[row[0]]) for row in rows]
             marks = ", ".join("?" * len(columns))
             self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", sorted(rows))
@@ -555,6 +565,11 @@ def _lookup_keys(headers: Iterable[Header], sessions: dict[int, int]) -> dict[st
     return keys
 
 
+def _last_times(headers: Iterable[Header], sessions: dict[int, int]) -> dict[int, int]:
+    """Return the time of the last event of each session among these events."""
+    return {sessions[each.context]: each.at for each in sorted(headers, key=lambda each: each.at)}
+
+
 def _ranges(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of consecutive positions in `positions`, which are sorted, as pairs of first and last."""
     for _, group in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
@@ -572,6 +587,7 @@ def row_of(block: EventBlock, index: int) -> Row:
         *header[10:13],
         None if header.payload else block.body(index),
         header.payload or None,
+        None,  # the frames of a block have checksums
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from mica.errors import StoreDamaged
 from mica.model.event import ORIGINS, Event, EventId
 from mica.model.mark import Mark, mark_of
 from mica.store.checks import ChainPlace
@@ -22,7 +23,7 @@ from mica.store.codec import READ_ROWS, compress, digest, expand, moment, rememb
 from mica.store.protocol import no_progress
 from mica.store.purges import Purge, PurgeFilter
 from mica.store.sqlite.blocks import Blocks
-from mica.store.sqlite.file import COLUMNS, FileIdentity, Key, Row, as_json, open_file, translated
+from mica.store.sqlite.file import COLUMNS, FileIdentity, Key, Row, as_json, open_file, row_checksum, translated
 from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 
@@ -114,7 +115,10 @@ class SqliteCore:
             yield from self.connection.execute(statement, bindings)
 
     def one(self, statement: str, bindings: apsw.Bindings = ()) -> Row:
-        return next(iter(self.rows(statement, bindings)))
+        row = next(self.rows(statement, bindings), None)
+        if row is None:
+            raise StoreDamaged(str(self.path), f"a row is missing ({' '.join(statement.split())})")
+        return row
 
     def table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
         """Return rows of the events table. Events in compressed blocks are not in this table.
@@ -172,6 +176,8 @@ class SqliteCore:
         if self.blocks.is_used:
             until = rows[-1][0] if rows and len(rows) >= limit else None
             rows = sorted([*rows, *self.blocks.after(after, until=until, limit=limit)], key=_POSITION)[:limit]
+        if rows and rows[-1][0] <= after:  # or a reader of the whole log would read the same rows for ever
+            raise StoreDamaged(str(self.path), f"position {rows[-1][0]} comes after position {after}")
         return rows
 
     def whole_log(self, count: Callable[[int], None] = no_progress) -> Iterator[Event]:
@@ -188,11 +194,12 @@ class SqliteCore:
     def to_event(self, row: Row) -> Event:
         """Convert a row of the events table, with the columns in COLUMNS, to an event."""
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
-         depth, origin, error, data, payload) = row  # fmt: skip
+         depth, origin, error, data, payload, crc) = row  # fmt: skip
+        body = b"" if data is None else data if isinstance(data, bytes) else data.encode()
+        if crc is not None and crc != row_checksum(row, body):
+            raise StoreDamaged(str(self.path), f"the event at position {position} does not match its checksum")
         if data is None:
             body = expand(self.one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
-        else:
-            body = data if isinstance(data, bytes) else data.encode()
         parent = None if parent_writer is None else self.words.id(parent_writer, parent_sequence)
         identifier = self.words.id(writer, sequence)
         is_root = root_sequence == sequence and root_writer == writer

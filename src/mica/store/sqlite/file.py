@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
+from zlib import crc32
 
 import apsw
 import msgspec
 
-from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
+from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
 from mica.model.event import microseconds, new_writer, utc_now
 from mica.private_files import FILE_MODE
 from mica.store.migrations import EngineSchema, load_schema
+from mica.store.sqlite.write_ahead_log import check_log
 
 Key = tuple[int, int]  # an id: the number of its writer, and its sequence
 Row = tuple[Any, ...]  # tables are STRICT, so a column has its declared type
 
 COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
-    parent_sequence, depth, origin, error, data, payload"""  # of the events table; rows have this order
+    parent_sequence, depth, origin, error, data, payload, crc"""  # of the events table; rows have this order
 OPEN_RETRY_S = 0.005
 CHECKPOINT_PAGES = 4_000  # 16 MB of write-ahead log, so that pages that change often are copied less often
 CACHE_KIB = 16_384  # page cache; with SQLite's default of 2 MB a search in a large space reads pages repeatedly
@@ -117,6 +120,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
         if version < schema.version:
             raise StoreUnavailable(f"{path} has an old schema and is read-only; open it once with write access")
         return
+    check_log(connection, path)
     if version == 0:
         connection.pragma("auto_vacuum", 2)  # incremental, because ageing frees pages; can only be set in a new file
     connection.pragma("journal_mode", "wal")
@@ -147,7 +151,9 @@ def _apply(connection: apsw.Connection, schema: EngineSchema, version: int) -> N
             pass
     if version == 0:
         created = (new_writer(), microseconds(utc_now()))
-        connection.execute("INSERT INTO space (id, created_at) VALUES (?, ?)", created)
+        connection.execute(
+            "INSERT INTO space (id, created_at, crc) VALUES (?, ?, ?)", (*created, values_checksum(*created))
+        )
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
@@ -172,9 +178,7 @@ def translated(path: Path) -> Iterator[None]:
     except apsw.NotADBError as error:
         raise NotAStore(f"{path} is not an SQLite database; give another path") from error
     except apsw.CorruptError as error:
-        raise StoreError(
-            f"{path} is damaged ({error}); keep a copy, then restore a backup or import again into another store"
-        ) from error
+        raise StoreDamaged(str(path), str(error)) from error
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreBusy(f"{path} is being written by another process; try again") from error
     except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:
@@ -205,6 +209,32 @@ def authority(connection: apsw.Connection, work: Literal["age", "purge", "rebuil
 def insert(connection: apsw.Connection, into: str, values: str, rows: Sequence[Row]) -> None:
     """Insert rows one by one with one prepared statement, which is faster than many rows per statement."""
     connection.executemany(f"INSERT INTO {into} VALUES {values}", rows)
+
+
+def row_checksum(row: Row, body: bytes) -> int:
+    """Return the checksum of a row of the events table. `body` is the data that it contains; empty for a payload."""
+    # Signed, so that SQLite stores it in four bytes.
+    head = _NUMBERS.pack(*row[:8], row[8] or 0, row[9] or 0, *row[10:13], row[14] or 0)
+    return crc32(body, crc32(head)) - 2**31
+
+
+_NUMBERS = struct.Struct("<14q")
+
+
+def check_row(row: Row, connection: apsw.Connection) -> None:
+    """Raise StoreDamaged if a row of the events table, with the columns in COLUMNS, does not match its checksum."""
+    body = b"" if row[13] is None else row[13].encode()
+    if row[15] is not None and row[15] != row_checksum(row, body):
+        raise StoreDamaged(connection.filename, f"the event at position {row[0]} does not match its checksum")
+
+
+def values_checksum(*values: object) -> int:
+    """Return the checksum of a row with these values, for any table but `events`."""
+    total = 0
+    for value in values:
+        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+        total = crc32(raw, crc32(b"%d:" % len(raw), total))
+    return total - 2**31
 
 
 def as_json(values: Sequence[int] | Sequence[str] | Sequence[Key]) -> str:

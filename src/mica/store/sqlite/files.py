@@ -11,15 +11,17 @@ import apsw
 
 from mica.model.event import Event, EventQuery, microseconds
 from mica.store.checks import LineageCheck, missing_positions
-from mica.store.codec import READ_ROWS, digest, expand
+from mica.store.codec import READ_ROWS
 from mica.store.crystal_rows import REFERRING, DerivedCrystals, referenced_ids
 from mica.store.protocol import Sizes, no_progress
 from mica.store.sqlite import crystals, replies, texts, trails
 from mica.store.sqlite.blocks import STEP_EVENTS
 from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.damage import damaged_rows
 from mica.store.sqlite.file import Key, translated
 from mica.store.sqlite.log import query_events
 from mica.store.sqlite.worker import SqliteRole, threaded
+from mica.store.sqlite.write_ahead_log import set_aside
 
 VERIFY_PASSES = 2  # over the whole log
 VACUUM_PAGES = 2_000  # free pages released after a step, in about 10 ms: more than it frees, so that a backlog shrinks
@@ -60,18 +62,13 @@ def _verify(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progres
 
 
 def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
-    problems = [f"SQLite: {row[0]}" for row in core.rows("PRAGMA integrity_check") if row[0] != "ok"]
+    problems = set_aside(core.path)
+    problems += [f"SQLite: {row[0]}" for row in core.rows("PRAGMA integrity_check") if row[0] != "ok"]
     dangling = core.rows("PRAGMA foreign_key_check")
     problems += [f"SQLite: a row of {row[0]} refers to a missing row of {row[2]}" for row in dangling]
     if problems:
         return problems  # the rows of a damaged file cannot be checked
-    for identifier, named, body in core.rows("SELECT id, digest, body FROM payloads"):
-        if digest(expand(body)) != named:
-            problems.append(f"payload {identifier} does not match its digest")
-    for identifier, named in core.rows("SELECT id, digest FROM contexts"):
-        if bytes.fromhex(core.words.context(identifier).id) != named:
-            problems.append(f"context {identifier} does not match its digest")
-    problems += core.blocks.problems()
+    problems += damaged_rows(core) + core.blocks.problems()
     if problems:
         return problems
     parents: set[Key] = set()
@@ -106,7 +103,10 @@ def _missing(core: SqliteCore, parents: set[Key], count: Callable[[int], None]) 
         count(len(rows))
     if before < core.last_position():
         gaps.append((before + 1, core.last_position()))
-    return missing_positions(gaps)
+    beyond = (
+        [f"position {before} is after the last one, {core.last_position()}"] if before > core.last_position() else []
+    )
+    return missing_positions(gaps) + beyond
 
 
 def _rebuild(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progress) -> int:

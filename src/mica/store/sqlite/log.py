@@ -29,12 +29,12 @@ from mica.store.query import query_terms
 from mica.store.sqlite import crystals, texts
 from mica.store.sqlite.blocks import BlockFilter
 from mica.store.sqlite.core import SqliteCore
-from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, insert
+from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, insert, row_checksum
 from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 from mica.store.sqlite.worker import SqliteRole, threaded
 
-EVENTS = f"events ({COLUMNS})", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+EVENTS = f"events ({COLUMNS})", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
 _OF_KEYS = "WHERE (writer, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
@@ -124,7 +124,7 @@ def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPl
         above: Key | tuple[None, None] = parent.own
     else:
         above = (None, None) if event.parent_id is None else core.words.key(event.parent_id)
-    return (
+    row = (
         position,
         *place.own,
         core.words.numbers["names"].get(event.name) or core.words.number("names", event.name),
@@ -138,6 +138,7 @@ def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPl
         body.decode() if is_inline else None,
         None if is_inline else core.payload_number(body),
     )
+    return (*row, row_checksum(row, body if is_inline else b""))
 
 
 def _place(core: SqliteCore, identifier: EventId) -> ChainPlace[Key] | None:

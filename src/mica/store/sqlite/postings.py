@@ -18,7 +18,7 @@ import apsw
 import msgspec
 
 from mica.store.sqlite.bits import pack, set_bits, unpack
-from mica.store.sqlite.file import Row, as_json, insert
+from mica.store.sqlite.file import Row, as_json, insert, values_checksum
 
 VOLUME_TEXTS = 4_096  # every new process reads the texts outside volumes, in about 10 ms
 VOLUME_BYTES = VOLUME_TEXTS // 8  # size of a bit set with all places of a volume
@@ -57,15 +57,11 @@ def _make_volume(connection: apsw.Connection) -> None:
     positions = [row[0] for row in rows]
     times = [row[3] for row in rows]
     marks = pack((place for place, row in enumerate(rows) if row[2]), VOLUME_BYTES)
+    offsets = array("I", [each - positions[0] for each in positions]).tobytes()
+    row = positions[0], min(times), max(times), offsets, marks
     connection.execute(
-        "INSERT INTO volumes (first_position, first_at, last_at, positions, marks) VALUES (?, ?, ?, ?, ?)",
-        (
-            positions[0],
-            min(times),
-            max(times),
-            array("I", [each - positions[0] for each in positions]).tobytes(),
-            marks,
-        ),
+        "INSERT INTO volumes (first_position, first_at, last_at, positions, marks, crc) VALUES (?, ?, ?, ?, ?, ?)",
+        (*row, values_checksum(*row)),
     )
     volume = connection.last_insert_rowid()
     postings = [
@@ -110,10 +106,12 @@ def _repeats(more: bytes | None) -> dict[int, int]:
 def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
     """Record in the volumes that the texts at these positions are not marks any more."""
     for volume, places in _places_of(connection, positions).items():
-        (row,) = connection.execute("SELECT marks FROM volumes WHERE id = ?", (volume,))
-        marks = int.from_bytes(row[0], "little") & ~_bit_set(places.values())
-        changed = marks.to_bytes(VOLUME_BYTES, "little"), volume
-        connection.execute("UPDATE volumes SET marks = ? WHERE id = ?", changed)
+        (row,) = connection.execute(
+            "SELECT first_position, first_at, last_at, positions, marks FROM volumes WHERE id = ?", (volume,)
+        )
+        marks = (int.from_bytes(row[4], "little") & ~_bit_set(places.values())).to_bytes(VOLUME_BYTES, "little")
+        changed = marks, values_checksum(*row[:4], marks), volume
+        connection.execute("UPDATE volumes SET (marks, crc) = (?, ?) WHERE id = ?", changed)
 
 
 def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> None:
@@ -160,6 +158,12 @@ def clear(connection: apsw.Connection) -> None:
     """Delete all volumes, and all texts outside volumes."""
     for table in ("postings", "volumes", "unfiled"):
         connection.execute(f"DELETE FROM {table}")
+
+
+def has_wrong_counts(connection: apsw.Connection) -> bool:
+    """Return True if a posting contains another number of texts than it states."""
+    rows = connection.execute("SELECT count, places FROM postings")
+    return any(len(_places(count, places)) != count for count, places in rows)
 
 
 def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[int, dict[int, int]]:

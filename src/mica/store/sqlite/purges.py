@@ -23,9 +23,10 @@ from mica.store.purges import Purge
 from mica.store.sqlite import crystals, replies, trails
 from mica.store.sqlite import postings as sqlite_postings
 from mica.store.sqlite.core import SqliteCore
-from mica.store.sqlite.file import Row, as_json, authority, insert, translated
+from mica.store.sqlite.file import COLUMNS, Row, as_json, authority, insert, row_checksum, translated, values_checksum
 from mica.store.sqlite.log import EVENTS
 from mica.store.sqlite.worker import RETRY_S, SqliteRole, threaded
+from mica.store.sqlite.write_ahead_log import set_aside
 from mica.words import terms
 
 BURY_BLOCKS = 4  # blocks rewritten per transaction, which takes about 100 ms, like an ageing step
@@ -68,7 +69,7 @@ class SqlitePurges(SqliteRole):
 
     async def scrub(self) -> list[str]:
         path = self._worker.path
-        problems = []
+        problems = set_aside(path)
         try:
             await self._worker.run(compact)
         except (StoreFull, StoreBusy) as error:
@@ -128,10 +129,11 @@ def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
 
 
 def _restored(core: SqliteCore, row: Row) -> Row:
-    *rest, data, payload = row
-    if data is not None and len(data) > INLINE_BYTES_MAX:
-        return (*rest, None, core.payload_number(data))
-    return (*rest, data if data is None else data.decode(), payload)
+    *head, body, payload, _ = row
+    if body is not None and len(body) > INLINE_BYTES_MAX:
+        body, payload = None, core.payload_number(body)
+    restored = (*head, body if body is None else body.decode(), payload)
+    return (*restored, row_checksum(restored, body or b""))
 
 
 def _replace(
@@ -149,10 +151,8 @@ def _replace(
         crystals.bury(connection, positions)
         trails.clear(connection)
         replies.clear(connection)
-        connection.executemany(
-            "UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0 WHERE position = ?",
-            [(name, context, make_tombstone(event, cause).body.decode(), event.position) for event in events],
-        )
+        for event in events:
+            _replace_row(connection, event.position or 0, make_tombstone(event, cause).body, name=name, context=context)
         connection.execute(
             "UPDATE space SET generation = generation + 1, highest_number = max(highest_number, ?)",
             (max(_highest(connection, table) for table in _NUMBERED),),
@@ -163,6 +163,17 @@ def _replace(
                 f"DELETE FROM {table} WHERE id IN (SELECT value FROM json_each(?)) AND {unused}",
                 (as_json(used[table]),),
             )
+
+
+def _replace_row(connection: apsw.Connection, position: int, body: bytes, *, name: int, context: int) -> None:
+    """Turn one row into a tombstone with this body."""
+    old = connection.execute(f"SELECT {COLUMNS} FROM events WHERE position = ?", (position,)).fetchone()
+    assert old is not None
+    row = (*old[:3], name, old[4], context, *old[6:12], 0, body.decode(), None)
+    connection.execute(
+        "UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0, crc = ? WHERE position = ?",
+        (name, context, body.decode(), row_checksum(row, body), position),
+    )
 
 
 def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
@@ -205,10 +216,11 @@ def _highest(connection: apsw.Connection, table: str) -> int:
 
 def add_purge(core: SqliteCore, purge: Purge) -> None:
     """Store a purge, and delete the cached replies, which may quote purged content."""
+    values = purge.tombstone.purge, msgspec.json.encode(purge).decode()
     with core.writing():
         core.connection.execute(
-            "INSERT INTO purges (id, purge) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (purge.tombstone.purge, msgspec.json.encode(purge).decode()),
+            "INSERT INTO purges (id, purge, crc) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (*values, values_checksum(*values)),
         )
         core.connection.execute("UPDATE space SET generation = generation + 1")
         replies.clear(core.connection)

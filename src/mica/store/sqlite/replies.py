@@ -11,6 +11,7 @@ from mica.model.mark import Reply
 from mica.store.codec import moment
 from mica.store.protocol import REPLIES_MAX
 from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.file import Row, values_checksum
 from mica.store.sqlite.worker import SqliteRole, threaded
 
 
@@ -24,19 +25,22 @@ def _save(core: SqliteCore, replies: Sequence[Reply], *, generation: int) -> boo
         if core.generation != generation:
             return False
         core.connection.executemany(
-            """INSERT INTO replies (concept, source, at, position, declared, reply) VALUES (?, ?, ?, ?, ?, ?)
+            """INSERT INTO replies (concept, source, at, position, declared, reply, crc) VALUES (?, ?, ?, ?, ?, ?, ?)
             ON CONFLICT (concept, source) DO UPDATE SET at = excluded.at, position = excluded.position,
-                declared = excluded.declared, reply = excluded.reply WHERE excluded.at >= replies.at""",
-            [
-                (each.concept, each.source, microseconds(each.at), each.position, each.declared, each.body.decode())
-                for each in core.purge_filter.without_purged(replies)
-            ],
+                declared = excluded.declared, reply = excluded.reply, crc = excluded.crc
+                WHERE excluded.at >= replies.at""",
+            [(*row, values_checksum(*row)) for row in map(_row, core.purge_filter.without_purged(replies))],
         )
         core.connection.execute(
             "DELETE FROM replies WHERE at < (SELECT at FROM replies ORDER BY at DESC LIMIT 1 OFFSET ?)",
             (REPLIES_MAX - 1,),
         )
         return True
+
+
+def _row(reply: Reply) -> Row:
+    at = microseconds(reply.at)
+    return reply.concept, reply.source, at, reply.position, reply.declared, reply.body.decode()
 
 
 def _read(core: SqliteCore, concept: str) -> list[Reply]:

@@ -11,7 +11,7 @@ import apsw
 
 from mica.model.event import MARK, Event, microseconds
 from mica.model.mark import Posting, Postings, Text, searchable_text
-from mica.store.checks import orphaned_texts, stale_texts
+from mica.store.checks import orphaned_texts, stale_text, stale_texts
 from mica.store.sqlite import postings as sqlite_postings
 from mica.store.sqlite.core import SqliteCore
 from mica.store.sqlite.file import Row, as_json, insert
@@ -74,19 +74,26 @@ def stale(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
     They are compared one volume (a part of the index, see `postings`) at a time.
     """
     terms = dict(iter(connection.execute("SELECT id, term FROM terms")))
-    between = "SELECT position, length FROM texts WHERE position > ? AND position <= ?"
+    between = """SELECT position, length, at, sessions.name FROM texts LEFT JOIN sessions ON sessions.id = session
+        WHERE position > ? AND position <= ?"""
     problems: list[str] = []
     events = iter(log)
     event = next(events, None)
     before = 0
     for last, indexed in sqlite_postings.volume_terms(connection):
-        lengths = dict(iter(connection.execute(between, (before, last))))
+        rows: list[Row] = connection.execute(between, (before, last)).fetchall()
+        lengths = {row[0]: row[1] for row in rows}
+        origins = {row[0]: row[2:] for row in rows}
         counts = {
             position: {terms.get(term, ""): count for term, count in of_text.items()}
             for position, of_text in indexed.items()
         }
         while event is not None and (event.position or 0) <= last:
-            problems += stale_texts([event], lengths, counts)
+            is_misplaced = origins.get(event.position or 0) not in (
+                None,
+                (microseconds(event.at), event.context.session),
+            )
+            problems += stale_texts([event], lengths, counts) or ([stale_text(event)] if is_misplaced else [])
             event = next(events, None)
         problems += orphaned_texts({*lengths, *counts})
         before = last

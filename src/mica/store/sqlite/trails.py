@@ -10,6 +10,7 @@ import msgspec
 from mica.model.event import microseconds
 from mica.model.trail import LearnedUpTo, Trail, TrailQuery
 from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.file import Row, values_checksum
 from mica.store.sqlite.worker import SqliteRole, threaded
 
 
@@ -26,11 +27,8 @@ def _save(core: SqliteCore, trails: Sequence[Trail], lesson: LearnedUpTo) -> boo
             return False
         clear(core.connection)
         core.connection.executemany(
-            "INSERT INTO trails (key, slug, shape, runs, last_at, trail) VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (each.key, each.slug, each.shape, each.runs, microseconds(each.last_at), _encoded(each))
-                for each in trails
-            ],
+            "INSERT INTO trails (key, slug, shape, runs, last_at, trail, crc) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*row, values_checksum(*row)) for row in map(_row, trails)],
         )
         core.connection.execute("INSERT INTO lessons (position) VALUES (?)", (lesson.position,))
         return True
@@ -58,8 +56,9 @@ def _learned(core: SqliteCore) -> LearnedUpTo:
     return LearnedUpTo(position=position, generation=generation)
 
 
-def _encoded(trail: Trail) -> str:
-    return msgspec.json.encode(trail).decode()
+def _row(trail: Trail) -> Row:
+    encoded = msgspec.json.encode(trail).decode()
+    return trail.key, trail.slug, trail.shape, trail.runs, microseconds(trail.last_at), encoded
 
 
 class SqliteTrails(SqliteRole):

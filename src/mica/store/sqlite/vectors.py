@@ -6,15 +6,19 @@ from collections.abc import Mapping
 
 from mica.model.mark import Vectors, searchable_text
 from mica.store.sqlite.core import SqliteCore
+from mica.store.sqlite.file import values_checksum
 from mica.store.sqlite.worker import SqliteRole, threaded
 
 
 def _save(core: SqliteCore, model: str, vectors: Mapping[int, bytes]) -> None:
     with core.writing():
         core.connection.executemany(
-            """INSERT OR REPLACE INTO vectors (position, model, vector)
-            SELECT position, ?, ? FROM texts WHERE position = ? AND is_mark""",
-            [(model, vector, position) for position, vector in sorted(vectors.items())],
+            """INSERT OR REPLACE INTO vectors (position, model, vector, crc)
+            SELECT position, ?, ?, ? FROM texts WHERE position = ? AND is_mark""",
+            [
+                (model, vector, values_checksum(position, model, vector), position)
+                for position, vector in sorted(vectors.items())
+            ],
         )
 
 

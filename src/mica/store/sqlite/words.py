@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import count
+from typing import cast
 
 import apsw
 
+from mica.errors import StoreDamaged
 from mica.model.event import Context, EventId, WriterId, event_id, split_id
 from mica.store.codec import CACHE_ENTRIES_MAX, labels_of, labels_text, remember
 from mica.store.sqlite.file import Key, Row, as_json, insert
@@ -145,7 +147,12 @@ class SqliteWords:
         """Return the word that has this number in this table."""
         key = (table, number)
         if (word := self._words.get(key)) is None:
-            word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
+            found = f"(SELECT id FROM {table} AS indexed WHERE indexed.name = {table}.name)"  # reads the index's copy
+            word, is_indexed = self._one(f"SELECT name, id = {found} FROM {table} WHERE id = ?", (number,))
+            if not is_indexed:
+                raise StoreDamaged(
+                    self._connection.filename, f"{word!r}, number {number} of {table}, is not in its index"
+                )
             remember(self._words, key, word)
         return word
 
@@ -165,16 +172,21 @@ class SqliteWords:
         if not (unknown := [number for number in set(numbers) if number not in self._contexts]):
             return
         rows = self._connection.execute(
-            """SELECT contexts.id, sessions.name, agent, user, task, correlation, labels FROM contexts
+            """SELECT contexts.id, sessions.name, agent, user, task, correlation, labels, digest FROM contexts
             LEFT JOIN sessions ON sessions.id = contexts.session
             WHERE contexts.id IN (SELECT value FROM json_each(?))""",
             (as_json(unknown),),
         )
-        for number, session, agent, user, task, correlation, labels in rows:
+        for number, session, agent, user, task, correlation, labels, name in rows:
             context = Context(
                 session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
             )
+            if bytes.fromhex(context.id) != name:
+                raise StoreDamaged(self._connection.filename, f"context {number} does not match its digest")
             remember(self._contexts, number, context)
 
     def _one(self, statement: str, bindings: apsw.Bindings) -> Row:
-        return next(iter(self._connection.execute(statement, bindings)))
+        row = self._connection.execute(statement, bindings).fetchone()
+        if row is None:
+            raise StoreDamaged(self._connection.filename, f"a row is missing ({statement})")
+        return cast(Row, row)

@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from mica.errors import StoreBusy, StoreUnavailable
+import msgspec
+
+from mica.errors import MicaError, StoreBusy, StoreDamaged, StoreUnavailable
 from mica.store.sqlite.core import PATIENCE_S, SqliteCore
 
 P = ParamSpec("P")
@@ -80,7 +82,7 @@ class SqliteWorker:
         began, is_logged = loop.time(), False
         while True:
             try:
-                return await loop.run_in_executor(thread or self._thread, call)
+                return await loop.run_in_executor(thread or self._thread, self._translate, call)
             except StoreBusy as error:
                 if not is_logged and loop.time() - began >= WARN_S:
                     is_logged = True
@@ -88,6 +90,18 @@ class SqliteWorker:
                 if loop.time() - began > PATIENCE_S:
                     raise StoreBusy(f"{self.path} was busy for {PATIENCE_S} s; which process holds it?") from error
                 await asyncio.sleep(random.uniform(*RETRY_S))
+
+    def _translate(self, call: Callable[[], R]) -> R:
+        """Make a call; errors that damaged rows cause while they are decoded become StoreDamaged."""
+        try:
+            return call()
+        except MicaError:
+            raise
+        except StopIteration as error:  # a future cannot hold it: its caller would wait for ever
+            raise StoreDamaged(str(self.path), "a row is missing") from error
+        except (ValueError, LookupError, OverflowError, TypeError, msgspec.MsgspecError) as error:
+            reason = f"a row cannot be decoded ({type(error).__name__}: {error})"
+            raise StoreDamaged(str(self.path), reason) from error
 
 
 class SqliteRole:
