@@ -136,4 +136,5 @@ def test_doctor_names_events_that_were_refused(store_terminal: StoreTerminal) ->
 
     assert document["refused_events"] == 1
     [advice] = [line for line in document["advice"] if "could not be stored" in line]
-    assert advice == "1 event could not be stored in the last week: `mica events query --name event.refused` shows why"
+    shows = "`mica events query --name event.refused` shows why"
+    assert advice == f"1 event could not be stored as it was in the last week: {shows}"

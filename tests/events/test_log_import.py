@@ -23,7 +23,18 @@ from mica.events import log_import as logs
 from mica.events.log_import import LogImportResult
 from mica.format.documents import event_line, select_fields
 from mica.llm.budgets import RESERVED, SPENT
-from mica.model.event import BRIEFED, CRYSTAL, EPOCH_OPENED, PURGED, REFUSED, RETRACTED, TRANSCRIPT_READ, Event
+from mica.model.event import (
+    BRIEFED,
+    CRYSTAL,
+    EPOCH_OPENED,
+    PURGED,
+    REFUSED,
+    RETRACTED,
+    TRANSCRIPT_READ,
+    Event,
+    event_id,
+    make_event,
+)
 from mica.model.teaching import PROMOTED, WITHDRAWN
 from mica.model.trail import CREATED, CRYSTALLIZED, LEARNING
 from mica.model.walk import OFFER, OUTCOME
@@ -35,6 +46,7 @@ from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock, build
 from mica.testing.histories import History, histories
 
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -162,6 +174,33 @@ async def test_an_export_of_selected_fields_cannot_be_imported(memory: Memory, t
         path.write_bytes(event_line(build(1, context=Context(session="s1")), fields))
         with pytest.raises(InvalidInput, match=r"line 1 is .*(without --bundle and --fields|with the bundle full)"):
             await memory.events.import_log(path)
+
+
+async def test_events_whose_ids_a_forged_import_took_are_stored_with_new_ids(memory: Memory, tmp_path: Path) -> None:
+    """keeps: U-04. Each is reported once, its descendants follow it, and the forged events stay as they are."""
+    first = memory.emit("own", {"n": 0})
+    await memory.events.position()
+    ids = [event_id(first.writer, first.sequence + n) for n in range(1, 8)]
+    forged = [make_event(each, "forged", {"n": n}, at=NOW) for n, each in enumerate(ids, start=1)]
+    forgery = tmp_path / "forgery.jsonl"
+    forgery.write_bytes(b"".join(event_line(event) + b"\n" for event in forged))
+    await memory.events.import_log(forgery)
+
+    last = first
+    for n in range(1, 11):
+        last = memory.emit("own", {"n": n}, parent=last if n % 2 == 0 else None)
+    own = await memory.events.query(EventQuery(names=("own",)))
+    again = await memory.events.query(EventQuery(names=("own",)))
+
+    notices = await memory.events.query(EventQuery(names=(REFUSED,)))
+    assert [event.data["n"] for event in own] == list(range(11))
+    assert own == again
+    assert len(notices) == len({event.data["id"] for event in notices} & {*ids}) > 0
+    assert {event.data["stored_as"] for event in notices} <= {event.id for event in own}
+    by_number = {event.data["n"]: event for event in own}
+    assert all(by_number[n].parent_id == by_number[n - 1].id for n in range(2, 11, 2))
+    assert len(await memory.events.query(EventQuery(names=("forged",)))) == 7
+    assert await memory.upkeep.verify() == []
 
 
 async def test_one_id_with_two_contents_is_refused(memory: Memory, tmp_path: Path) -> None:

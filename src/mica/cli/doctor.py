@@ -130,7 +130,10 @@ def _advice(examined: Examination) -> list[str]:
     advice = [*examined.problems, *map(_describe_failure, examined.failed_work)]
     if examined.refused:
         events = plural(examined.refused, "event")
-        advice.append(f"{events} could not be stored in the last week: `mica events query --name {REFUSED}` shows why")
+        were = "it was" if examined.refused == 1 else "they were"
+        advice.append(
+            f"{events} could not be stored as {were} in the last week: `mica events query --name {REFUSED}` shows why"
+        )
     if examined.backlog_events:
         events = f"{plural(examined.backlog_events, 'event')} ({format_bytes(examined.backlog_bytes)})"
         advice.append(f"{events} waiting to be stored: another process is writing")

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+
+import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
 from mica.events.journal import Journal
 from mica.events.leftovers import Leftover, has_others, leftovers
 from mica.events.segment import Stretch
-from mica.model.event import REFUSED, Appended, Event, EventId, make_event
+from mica.model.event import REFUSED, Appended, Event, EventId, event_id, make_event, sequence_named, writer_named
 
 LOG = logging.getLogger("mica")
 
@@ -34,6 +36,26 @@ CLOSE_S = 1.0  # time for events of dead writers on close; the next process that
 def _refusal(event: Event, reason: str) -> Event:
     data: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
     return make_event(event.id, REFUSED, data, at=event.at, context=event.context, error=True)
+
+
+def _moved_id(identifier: EventId) -> EventId:
+    """Return the id under which an event is stored if another event has its own. It is the same at every attempt."""
+    return event_id(writer_named("moved"), sequence_named(identifier))
+
+
+def _moved(event: Event, ids: Mapping[EventId, EventId]) -> Event:
+    """Return an event with new ids for itself, its parent and its root, as far as `ids` has them."""
+    parent = None if event.parent_id is None else ids.get(event.parent_id, event.parent_id)
+    root = ids.get(event.root_id, event.root_id)
+    return msgspec.structs.replace(event, id=ids.get(event.id, event.id), parent_id=parent, root_id=root)
+
+
+def _notice(event: Event, moved: EventId) -> Event:
+    """Return the event that reports that `event` was stored with another id."""
+    text = f"its id {event.id} belongs to another event, so it was stored as {moved}; was a changed log imported?"
+    data: dict[str, object] = {"name": event.name, "text": text, "id": event.id, "stored_as": moved}
+    identifier = event_id(writer_named("moved"), sequence_named(f"notice {event.id}"))
+    return make_event(identifier, REFUSED, data, at=event.at, context=event.context, error=True)
 
 
 class JournalFold:
@@ -58,6 +80,7 @@ class JournalFold:
         self._claiming: asyncio.Task[bool] | None = None
         self._steps: set[asyncio.Task[bool]] = set()
         self._folding = asyncio.Lock()
+        self._moved: dict[EventId, EventId] = {}  # ids that other events had, and the new ids of our events
         self._is_refused = False  # the store refused the last batch
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -223,11 +246,12 @@ class JournalFold:
                 if isinstance(waiting, Leftover):
                     self._release(waiting)
                 return False
+            events = [_moved(event, self._moved) for event in batch.events] if self._moved else batch.events
             try:
-                if batch.events:
-                    await self._append(batch.events)
+                if events:
+                    await self._append(events)
             except (DuplicateEvent, InvalidEvent):
-                for event in batch.events:
+                for event in events:
                     await self._append_one(event)
             except StoreError:
                 self._is_refused = True
@@ -237,13 +261,19 @@ class JournalFold:
             return True
 
     async def _append_one(self, event: Event) -> None:
+        event = _moved(event, self._moved)  # an event before it may have moved now
         try:
             await self._append([event])
         except InvalidEvent as error:
             self._errors.append(error)  # the next flush raises it; later events do not wait for it
             await self._append([_refusal(event, str(error))])
         except DuplicateEvent as error:
-            self._errors.append(error)
+            if event.id in self._moved.values():  # even the new id belongs to another event
+                self._errors.append(error)
+                return
+            moved = self._moved[event.id] = _moved_id(event.id)
+            LOG.warning("%s; stored as %s", error, moved)
+            await self._append([_moved(event, self._moved), _notice(event, moved)])
 
     async def _keep_folding(self) -> None:
         while True:

@@ -131,7 +131,7 @@ def restore_rows(core: SqliteCore, positions: Iterable[int]) -> int:
 def _restored(core: SqliteCore, row: Row) -> Row:
     *head, body, payload, _ = row
     if body is not None and len(body) > INLINE_BYTES_MAX:
-        body, payload = None, core.payload_number(body)
+        payload, body = core.payload_number(body), None
     restored = (*head, body if body is None else body.decode(), payload)
     return (*restored, row_checksum(restored, body or b""))
 
