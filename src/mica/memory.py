@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, time, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, StoreBusy
 from mica.events.context import Here, Scope, carrier, narrow, received
 from mica.events.emitter import Emit
 from mica.events.log import Log
@@ -101,6 +102,7 @@ class Memory:
         self._opening_models = asyncio.Lock()
         self._file_ranking: FileRanking | None = None
         self._sources: Sources | None = None
+        self._collecting: asyncio.Future[None] | None = None  # the lines of hooks become events
         self._log.before_read.append(self._collect_spools)
         self._log.before_append.append(self._before_append)
         self._log.on_append.append(self._on_append)
@@ -238,7 +240,7 @@ class Memory:
         filters = parse_filters(
             query, limit=limit, since=since, until=until, agent=agent, tags=tags, level=level, now=now, zone=self._zone
         )
-        await self._log.stored()
+        await self._log.settle()
         likeness = {} if self._vectors is None else {"likeness": self._vectors.likeness}
         with self._priority.query():
             return await find(
@@ -411,6 +413,9 @@ class Memory:
             log,
         )
         try:
+            if self._collecting is not None:
+                self._collecting.cancel()
+                await asyncio.wait([self._collecting])
             for part in parts:
                 if part is not None:
                     await part.close()
@@ -664,8 +669,12 @@ class Memory:
 
     async def _collect_spools(self) -> None:
         """Store the events that hooks have written to files. If there are none, this costs one listing of a folder."""
-        if self._spools is not None and self._spools.has_news():
-            await self.clients.collect()
+        if self._collecting is None or self._collecting.done():
+            if self._spools is None or not self._spools.has_news():
+                return
+            self._collecting = asyncio.ensure_future(self.clients.collect())
+        with suppress(StoreBusy):  # the lines stay in the spool
+            await self._log.wait_unless_stalled(self._collecting)
 
     def _before_append(self, events: Sequence[Event]) -> None:
         from mica.sources.protocol import REACTIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -243,6 +244,39 @@ async def test_the_events_of_a_killed_process_are_readable_at_once(
         stored = await memory.events.get(EventId(latest[0].id))
         assert stored.position is not None
         assert stored.context == Context(session="s3")
+
+
+STOPPED = """
+import apsw, os, signal, sys
+
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+async def test_reads_continue_while_a_stopped_process_holds_the_store(tmp_path: Path, home: Settings) -> None:
+    """keeps: U-03. An event of the reader's own waits meanwhile, and queries find it."""
+    path = tmp_path / "space.db"
+    async with mica.open(path, settings=home) as memory:
+        stored = memory.mark("The cookie is set before the redirect")
+        assert await memory.events.position() == 1
+        writer = await asyncio.create_subprocess_exec(sys.executable, "-c", STOPPED, path)
+        os.waitid(os.P_PID, writer.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            own = memory.emit("own", {"text": "waits"})
+            async with asyncio.timeout(30):  # half of the time after which an append gives up
+                for _ in range(3):
+                    assert [event.id for event in await memory.events.query()] == [stored.id, own.id]
+                    assert (await memory.events.get(own.id)).name == "own"
+                    assert [hit.id for hit in await memory.search("cookie redirect")] == [stored.id]
+                    assert (await memory.upkeep.sizes()).events == 2
+                    assert await memory.upkeep.verify() == []
+                    assert "1 event waits" in (await memory.brief("cookie", is_preview=True)).missing["latest"]
+        finally:
+            writer.kill()
+            await writer.wait()
+        assert await memory.events.position() == 2
 
 
 async def test_a_read_by_position_stores_pending_events_first(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from mica.store.reference.store import EphemeralStore
 from mica.testing.builders import build
 
 
-async def no_flush() -> None:
+async def no_flush() -> bool:
     """Store nothing: no event is waiting."""
+    return True
 
 
 @pytest.mark.parametrize("reference", [build(2).id, build(2), build(2).ref, 2, "2", "#2"])
@@ -19,7 +20,7 @@ async def test_every_kind_of_reference_resolves_to_the_event(reference: Referenc
     store = EphemeralStore()
     await store.log.append([build(1), build(2)])
 
-    found = await find_event(reference, reads=store, stored=store.log, flush=no_flush)
+    found = await find_event(reference, reads=store, stored=store.log, settle=no_flush)
 
     assert found is not None
     assert found.id == build(2).id

@@ -261,7 +261,7 @@ class Briefs:
 
     async def _brief_at(self, request: _Request, at: datetime) -> Brief:
         """Make the brief as it would have been at the past time `at`."""
-        await self._log.stored()
+        await self._log.settle()
         accounts: list[ConceptAccount] | None = None  # None while briefs are switched off
         async with AsyncExitStack() as stack:
 
@@ -331,7 +331,7 @@ class Briefs:
 
     async def is_on(self) -> bool:
         """Return True if briefs are switched on in this space."""
-        await self._log.stored()
+        await self._log.settle()
         return await is_switched_on(self._event_log)
 
     async def _is_on_within(self, timeout_s: float) -> bool:
@@ -383,7 +383,7 @@ class Briefs:
         return [await why(each, log=self._event_log, chains=self._chains) for each in events]
 
     async def _explain_line(self, line: PastedLine) -> list[Why]:
-        await self._log.stored()  # with the receipt of a brief made just before
+        await self._log.settle()  # with the receipt of a brief made just before
         return await explain_line(line, log=self._event_log, chains=self._chains)
 
     # -- Handoff and status file
@@ -392,7 +392,7 @@ class Briefs:
         """Compose the text for the agent that continues a session; see `Memory.handoff` for details."""
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("handoff", budget_tokens)
-        await self._log.stored()
+        await self._log.settle()
         if session is not None and not await self._event_log.query(EventQuery(session=session, limit=1)):
             raise InvalidInput(
                 f"there is no session {session!r} in this space; `mica events overview` shows the latest"
@@ -416,7 +416,7 @@ class Briefs:
         Raises InvalidInput if `file` exists but is a folder, is too large, is not UTF-8 or cannot be read, or if
         `section` is not usable as a title.
         """
-        await self._log.stored()
+        await self._log.settle()
         recent = await collect_recent(log=self._event_log, texts=self._texts, crystals=self._crystals, section=section)
         before = await asyncio.to_thread(read_file, Path(file))
         return propose(recent, file=Path(file), section=section, before=before)

@@ -253,7 +253,7 @@ class Crystals:
         With a query, returns the `limit` most relevant crystals with at least one of its terms, most relevant first.
         `since` leaves out crystals that end before this time, `until` those that do not begin before it.
         """
-        await self._log.stored()
+        await self._log.settle()
         criteria = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
         if not query:
             return await self._crystals.query(criteria)
@@ -277,7 +277,7 @@ class Crystals:
         check_budget("context", budget_tokens)
         if not 0 <= recency_weight <= 1:
             raise InvalidInput(f"a recency weight of {recency_weight!r} is not possible; give a number from 0 to 1")
-        await self._log.stored()
+        await self._log.settle()
         latest = CrystalQuery(is_stale=False, limit=CONTEXT_CRYSTALS_MAX)
         crystals = await (
             read_matching(self._crystals, terms(query), latest) if query else self._crystals.query(latest)
@@ -326,7 +326,7 @@ class Crystals:
 
         At most `limit` marks are returned.
         """
-        await self._log.stored()
+        await self._log.settle()
         return await find_unfulfilled(
             log=self._event_log, chains=self._chains, texts=self._texts, crystals=self._crystals, limit=limit
         )
@@ -340,7 +340,7 @@ class Crystals:
         is superseded, the teaching stays in force and refers to the successor. A purge of a cited mark also removes the
         teaching.
         """
-        await self._log.stored()
+        await self._log.settle()
         return await self._teachings.teachings(with_ended=with_ended)
 
     async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
@@ -357,7 +357,7 @@ class Crystals:
 
     async def candidates(self) -> builtins.list[Candidate]:
         """Return the crystals that `promote_best` would promote, best first."""
-        await self._log.stored()
+        await self._log.settle()
         return await self._teachings.candidates()
 
     async def promote_best(self, *, limit: int = AUTO_MAX) -> builtins.list[Teaching]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import compress
@@ -354,15 +354,16 @@ class PendingChains:
         return _in_order(each for each in events if depth is None or each.depth <= event.depth + depth)
 
 
-async def readable(stored: Reads, purges: PurgeLog, folding: JournalFold) -> Reads:
+async def readable(
+    stored: Reads, purges: PurgeLog, folding: JournalFold, *, settle: Callable[[], Awaitable[bool]]
+) -> Reads:
     """A reader of every event emitted before the call.
 
-    If only a few events are not stored yet, they are stored first, and the store itself is returned. If there are many,
-    the result reads both the store and the segments.
+    If only a few events are not stored yet, they are stored first with `settle`, and the store itself is returned. If
+    there are many, or if the store is busy, the result reads both the store and the segments.
     """
     waiting = await folding.waiting()
-    if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
-        await folding.flush()
+    if sum(last - first for _, first, last in waiting) <= STORED_FIRST and await settle():
         return stored
     folding.wake()
     return LogWithPending(stored, Hot(waiting, PurgeFilter(await purges.all())))

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
-from mica.errors import InvalidEvent, InvalidInput, StoreError, StoreUnavailable, UnknownEvent
+from mica.errors import InvalidEvent, InvalidInput, StoreBusy, StoreError, StoreUnavailable, UnknownEvent
 from mica.events.context import Here, current, received
 from mica.events.emitter import Emit
 from mica.events.fold import JournalFold
@@ -50,11 +50,15 @@ from mica.model.event import (
 from mica.model.mark import RELATIONS, Relation, check_mark
 from mica.redact import redact
 from mica.store.codec import remember
+from mica.store.priority import observe_failure
 from mica.store.protocol import Store
 from mica.store.purges import PurgeFilter
 
 LOG = logging.getLogger("mica")
 
+STALL_S = 1.0  # an append takes milliseconds; after this time a read no longer waits for it
+
+T = TypeVar("T")
 BeforeAppend: TypeAlias = Callable[[Sequence[Event]], None]
 OnAppend: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
 OnChange: TypeAlias = Callable[[], None]
@@ -164,6 +168,7 @@ class Log:
         self.is_closed = False
         self.ids: Iterator[EventId] = map(partial(event_id, new_writer()), count(1))  # for events that skip the journal
         self._store = store
+        self._appends: list[float] = []  # when the appends that are running now began
         self._clock = clock
         self._generation = store.purges.generation
         self._purges = PurgeFilter()  # the purges known when the list was last reloaded
@@ -249,7 +254,12 @@ class Log:
         """Store complete events, all or none, and call the listeners. Events stored earlier count as repeated."""
         for before in self.before_append:
             before(events)
-        appended = await self._store.log.append(events)
+        began = asyncio.get_running_loop().time()
+        self._appends.append(began)
+        try:
+            appended = await self._store.log.append(events)
+        finally:
+            self._appends.remove(began)
         for after in self.on_append:
             await after(events)
         self.bell.ring()
@@ -278,7 +288,39 @@ class Log:
     async def reads(self) -> Reads:
         """Return a reader of every event emitted before the call, whether it is stored or still in a segment."""
         await self.collect()
-        return await readable(self._store, self._store.purges, self._folding)
+        return await readable(self._store, self._store.purges, self._folding, settle=self._flush_unless_stalled)
+
+    async def settle(self) -> bool:
+        """Store every event emitted before, unless the store is busy: then a read does without these events.
+
+        For reads of indexes, which do not cover segments. Returns True if the events are stored. Raises the other
+        errors of the store.
+        """
+        await self.collect()
+        is_stored = await self._flush_unless_stalled()
+        if not is_stored:
+            LOG.warning("%s is busy; what was not stored yet is not in this answer", self._store.location)
+        return is_stored
+
+    async def _flush_unless_stalled(self) -> bool:
+        try:
+            return await self.wait_unless_stalled(asyncio.ensure_future(self._folding.flush()))
+        except StoreBusy:
+            return False
+
+    async def wait_unless_stalled(self, task: asyncio.Future[T]) -> bool:
+        """Wait for a task that appends to the store; returns False if the store lets no append pass for STALL_S.
+
+        The task continues then, and its later errors are ignored.
+        """
+        task.add_done_callback(observe_failure)
+        while not task.done():
+            if self._is_stalled:
+                return False
+            now = asyncio.get_running_loop().time()
+            await asyncio.wait([task], timeout=max(0.0, min(self._appends, default=now) + STALL_S - now))
+        task.result()
+        return True
 
     async def query(self, query: EventQuery) -> list[Event]:
         """The matching events, oldest first, including events that are not stored yet.
@@ -296,7 +338,7 @@ class Log:
 
     async def find(self, reference: Reference, reads: Reads) -> Event | None:
         """Look up an event by its id or position in `reads`, a result of `reads()`. Returns None if there is none."""
-        return await find_event(reference, reads=reads, stored=self._store.log, flush=self.stored)
+        return await find_event(reference, reads=reads, stored=self._store.log, settle=self.settle)
 
     async def collect(self) -> None:
         """Run the `before_read` listeners. Raises StoreUnavailable in a forked process or another event loop."""
@@ -326,6 +368,20 @@ class Log:
         """Pause storing inside the block. Yields the ranges of frames (records in segments) that are not yet stored."""
         async with self._folding.paused() as waiting:
             yield waiting
+
+    @asynccontextmanager
+    async def paused_unless_stalled(self) -> AsyncIterator[list[Stretch]]:
+        """Do the same as `paused`, but do not wait for a busy store, which lets no append pass."""
+        if self._is_stalled:
+            yield self.unfolded
+            return
+        async with self.paused() as waiting:
+            yield waiting
+
+    @property
+    def _is_stalled(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return now - min(self._appends, default=now) >= STALL_S
 
     @property
     def unfolded(self) -> list[Stretch]:

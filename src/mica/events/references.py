@@ -48,12 +48,12 @@ def match_references(references: Sequence[Reference], events: Sequence[Event | N
 
 
 async def find_event(
-    reference: Reference, *, reads: Reads, stored: EventLog, flush: Callable[[], Awaitable[None]]
+    reference: Reference, *, reads: Reads, stored: EventLog, settle: Callable[[], Awaitable[bool]]
 ) -> Event | None:
     """Return the event of a reference, or None if there is no such event.
 
     An id is looked up in `reads`, a position in `stored`. If the position is unknown and events may wait in segments,
-    `flush` is called, which stores them, and the position is looked up again.
+    `settle` is called, which stores them unless the store is busy, and the position is looked up again.
     """
     text = _as_text(reference)
     if not text.isdecimal():
@@ -62,7 +62,7 @@ async def find_event(
         return None
     event = await stored.at(int(text))
     if event is None and reads.log is not stored:
-        await flush()
+        await settle()
         event = await stored.at(int(text))
     return event
 

@@ -78,7 +78,7 @@ class FileRanking:
         """Predict the files that a task will need, best first. See `Memory.navigate` for the parameters."""
         if not isinstance(task, str):
             raise InvalidInput(f"a task is a text, not {task!r}")
-        await self._log.stored()
+        await self._log.settle()
         session = self._log.here.context.session if session is None else session
         folder = await self._directory() if root is None else self._trees.around(root)
         if folder is None:

@@ -83,7 +83,7 @@ class Upkeep:
         Events that are not stored yet are counted as events, but the files in which they wait are not in the bytes.
         """
         await self._log.reads()
-        async with self._log.paused() as waiting:
+        async with self._log.paused_unless_stalled() as waiting:
             sizes = await self._store.files.sizes()
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
@@ -107,7 +107,7 @@ class Upkeep:
         `on_progress` is called, from any thread, with the number of events checked so far. It is not called for a space
         behind a server.
         """
-        await self._log.stored()
+        await self._log.settle()
         return await self._store.files.verify(on_progress=on_progress)
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:

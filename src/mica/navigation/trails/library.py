@@ -61,7 +61,8 @@ class TrailLibrary:
         From a longer log, only the daily evolution learns. There is one exception: with `even_if_slow`, this method
         also learns from a longer log if no trails were learned from it yet.
         """
-        await self._log.stored()
+        if not await self._log.settle():  # learning would wait for the store, too
+            return
         learned, last = await self._table.learned_up_to(), await self._events.last_position()
         is_due = last <= FRESH_EVENTS_MAX or (even_if_slow and not learned.position)
         if learned.position < last and is_due and await self.is_learning():
@@ -118,7 +119,7 @@ class TrailLibrary:
 
         The latest recorded event LEARNING decides; if there is none, the setting `learn` decides.
         """
-        await self._log.stored()
+        await self._log.settle()
         switches = await self._events.query(EventQuery(names=(LEARNING,), limit=1))
         return bool(switches[-1].data.get("on")) if switches else self._gates.learn
 
@@ -223,7 +224,7 @@ class TrailLibrary:
 
     async def publications(self) -> Sequence[Publication]:
         """Return the destinations to which commands and skills of this space were published."""
-        await self._log.stored()
+        await self._log.settle()
         return publications_in(await self._events.query(EventQuery(names=(PUBLISHED,), limit=None)))
 
     async def publish(self, trails: Sequence[Trail], destination: Destination, *, dry_run: bool) -> list[PublishedFile]:
