@@ -251,7 +251,7 @@ def _spool_line(
     }
     if offered and not here.is_child:  # a child prints nothing
         line["offered"] = offered
-    return _line(line)
+    return _checked(_line(line))
 
 
 def _is_disabled(environment: dict[bytes, bytes]) -> bool:
@@ -572,6 +572,13 @@ def _line(value: object) -> bytes:
     if "\\ud" in text:  # a surrogate, paired or not; without escapes only an unpaired one fails to encode
         text = _encode(value, escapes=False)
     return text.encode("utf-8", "replace") + b"\n"
+
+
+def _checked(line: bytes) -> bytes:
+    """Add the checksum of a line, an encoded object, as its last field; the reader of the spool compares it."""
+    from binascii import crc32
+
+    return line[:-2] + b',"crc":"%08x"}\n' % crc32(line[:-2])
 
 
 def _text(payload: object, *names: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mica import hook
@@ -19,6 +20,7 @@ from mica.clients.spool import (
     PromptAnswer,
     SessionAnswer,
     SessionState,
+    SpoolLine,
     Spools,
     hooks_folder,
     register_command,
@@ -82,6 +84,38 @@ def test_a_line_after_a_torn_one_is_read_and_a_broken_one_is_reported(spools: Sp
     assert [line.at for line in portion.lines] == [2, 3]
     assert len(portion.broken) == 1
     assert portion.end == file.stat().st_size
+
+
+def test_a_damaged_line_is_put_aside_even_if_it_is_still_json(spools: Spools) -> None:
+    """keeps: U-09. Any flipped bit of a line that a hook wrote is noticed, or changes nothing; old lines are read."""
+    whole = hook._checked(spool_line(2))
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(spool_line(1) + whole + spool_line(3))
+        damaged[len(spool_line(1)) + bit // 8] ^= 1 << bit % 8
+        file = write(spools, "s1.jsonl", bytes(damaged))
+
+        [portion] = spools.portions(Cursor(), file)
+
+        times = [line.at for line in portion.lines]
+        if portion.broken:
+            assert times == [1, 3]
+            assert portion.unread in damaged
+        else:
+            assert times == [1, 2, 3]
+            assert portion.lines[1] == msgspec.json.decode(spool_line(2), type=SpoolLine) or bit // 8 > len(whole) - 20
+
+
+def test_lines_put_aside_are_named_until_the_file_is_removed(spools: Spools) -> None:
+    write(spools, "s1.jsonl", b"")
+    assert spools.damaged == []
+
+    spools.put_aside(b"nonsense\n")
+    spools.put_aside(b"more\n")
+
+    [named] = spools.damaged
+    assert named.startswith(f"2 lines that hooks wrote could not be read and are in {spools.folder}")
+    spools.sweep()
+    assert spools.damaged == []
 
 
 def test_the_file_that_a_hook_wrote_beside_a_locked_one_comes_second(spools: Spools) -> None:

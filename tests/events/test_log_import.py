@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
@@ -201,6 +202,29 @@ async def test_events_whose_ids_a_forged_import_took_are_stored_with_new_ids(mem
     assert all(by_number[n].parent_id == by_number[n - 1].id for n in range(2, 11, 2))
     assert len(await memory.events.query(EventQuery(names=("forged",)))) == 7
     assert await memory.upkeep.verify() == []
+
+
+async def test_a_flipped_bit_of_an_export_is_refused_or_changes_nothing(memory: Memory, tmp_path: Path) -> None:
+    """keeps: U-09. Nothing is imported."""
+    memory.mark("The cookie is set before the redirect", tags=["gotcha"])
+    export = tmp_path / "export.jsonl"
+    await memory.events.export(export)
+    truth, raw = logs.read_log(export), export.read_bytes()
+
+    for bit in range(8 * len(raw)):
+        damaged = bytearray(raw)
+        damaged[bit // 8] ^= 1 << bit % 8
+        export.write_bytes(damaged)
+        with contextlib.suppress(InvalidInput):
+            assert logs.read_log(export) == truth
+
+
+async def test_an_export_of_an_earlier_version_has_no_checksums_and_is_imported(memory: Memory, tmp_path: Path) -> None:
+    event = build(1, "mark", {"text": "Cookie is set before the redirect"})
+    earlier = tmp_path / "earlier.jsonl"
+    earlier.write_bytes(event_line(event) + b"\n")
+
+    assert (await memory.events.import_log(earlier)).events == 1
 
 
 async def test_one_id_with_two_contents_is_refused(memory: Memory, tmp_path: Path) -> None:

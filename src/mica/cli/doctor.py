@@ -111,7 +111,7 @@ async def _examine(memory: Memory, stored: list[str]) -> Examination:
     return Examination(
         location=memory.location if exists else without_password(place),
         exists=exists,
-        problems=stored + memory.upkeep.damaged + _write_problems(place, memory.upkeep.segments),
+        problems=stored + memory.upkeep.damaged + spools.damaged + _write_problems(place, memory.upkeep.segments),
         sizes=await memory.upkeep.sizes(),
         backlog_events=backlog_events,
         backlog_bytes=backlog_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from mica.model.event import SESSION_ENDED, Appended, Clock, Event
 from mica.settings import Settings
 from mica.store.protocol import EventLog
 from mica.store.space import root_of
+
+LOG = logging.getLogger("mica")
 
 
 class Ingested(msgspec.Struct, kw_only=True):
@@ -79,6 +82,9 @@ class Ingester:
             while (portion := await asyncio.to_thread(next, portions, None)) is not None:
                 events = await asyncio.to_thread(_read, reader, portion, done.tally, file.name)
                 await self._store_events(events, done)
+                if portion.broken:
+                    LOG.warning("%s of %s could not be read: %s", len(portion.broken), file, portion.broken[0])
+                    self._spools.put_aside(portion.unread)
                 is_over = any(event.name == SESSION_ENDED for event in events)
                 cursor = Cursor(files=cursor.files, remembered=reader.state())
                 self._spools.save_cursor(session, cursor, file, portion.end)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -35,7 +37,10 @@ FORGOTTEN_S = 90 * 86_400  # a session is not resumed after this time
 FINGERPRINT_BYTES = 256  # of the first line, which contains its time in microseconds
 FAILURES_SHOWN = 20
 
+DAMAGED = "damaged-lines"  # lines of the spools that could not be read
+
 _BEGINNING = b'{"v":1,"at":'
+_CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\s*\Z')  # at the end of a line; older hooks wrote none
 
 
 def hooks_folder(file: Path) -> Path:
@@ -87,6 +92,7 @@ class Portion(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: list[SpoolLine]
     broken: list[str]  # for each line of the batch that could not be read, the reason
+    unread: bytes  # these lines
     end: int
 
 
@@ -228,7 +234,8 @@ class Spools:
                     file.unlink()
 
     def sweep(self) -> None:
-        """Remove all spool files that were read completely."""
+        """Remove all spool files that were read completely, and the lines that could not be read."""
+        (self.folder / DAMAGED).unlink(missing_ok=True)
         for session in self.waiting():
             self.remove_finished(session, self.cursor(session), is_over=True)
 
@@ -239,6 +246,22 @@ class Spools:
             with suppress(OSError):
                 if path.suffix != ".jsonl" and time.time() - path.stat().st_mtime > FORGOTTEN_S:
                     path.unlink()
+
+    def put_aside(self, lines: bytes) -> None:
+        """Keep lines that could not be read in a file, which `damaged` names."""
+        descriptor = os.open(self.folder / DAMAGED, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "ab") as opened:
+            opened.write(lines)
+
+    @property
+    def damaged(self) -> list[str]:
+        """One sentence that names the file with the lines that could not be read; empty if there are none."""
+        path = self.folder / DAMAGED
+        with suppress(OSError):
+            count = path.read_bytes().count(b"\n")
+            lines = "1 line" if count == 1 else f"{count:,} lines"
+            return [f"{lines} that hooks wrote could not be read and are in {path}; remove it when you have read it"]
+        return []
 
     # -- Switches, answers, failures
 
@@ -325,27 +348,43 @@ def _read_answer(path: Path, kind: type[T]) -> T | None:
 def _portion(raw: list[bytes], place: int) -> Portion | None:
     lines: list[SpoolLine] = []
     broken: list[str] = []
+    unread: list[bytes] = []
     end = place
     for text in raw:
         if not text.endswith(b"\n"):
             break
         end += len(text)
         try:
-            lines.append(_decode(text))
+            lines += _decode(text)
         except ValueError as error:
             broken.append(str(error))
-    return Portion(lines=lines, broken=broken, end=end) if end > place else None
+            unread.append(text)
+    return Portion(lines=lines, broken=broken, unread=b"".join(unread), end=end) if end > place else None
 
 
-def _decode(text: bytes) -> SpoolLine:
-    """Decode a line. If a torn line (after a full disk or a kill) comes before a whole one, decode the whole one."""
+def _decode(text: bytes) -> list[SpoolLine]:
+    """Decode a line. Raises ValueError if it is damaged.
+
+    If a torn line (after a full disk or a kill) comes before a whole one, only the whole one is decoded; both, if only
+    the line break between them is damaged.
+    """
     try:
-        return _LINE.decode(text)
+        return [_decode_whole(text)]
     except ValueError:
         begin = text.rfind(_BEGINNING)
         if begin < 1:
             raise
-        return _LINE.decode(text[begin:])
+        before: list[SpoolLine] = []
+        with suppress(ValueError):
+            before = _decode(text[: begin - 1])
+        return [*before, _decode_whole(text[begin:])]
+
+
+def _decode_whole(text: bytes) -> SpoolLine:
+    line = _LINE.decode(text)
+    if (found := _CHECKSUM.search(text)) and int(found[1], 16) != crc32(text[: found.start()]):
+        raise ValueError("the line does not match its checksum")
+    return line
 
 
 def _fingerprint(file: Path) -> str:

@@ -22,7 +22,7 @@ from mica.events.log import Log
 from mica.events.log_export import LogExportResult, atomic_writer, record_export
 from mica.events.log_import import Format, LogImportResult, import_log
 from mica.events.references import Reference, ResolvedEvents, as_list, check_number, match_references
-from mica.format.documents import FULL, Fields, event_line
+from mica.format.documents import FULL, Fields, exported_line
 from mica.model.event import Appended, Clock, Event, EventQuery
 from mica.model.walk import STARTED
 from mica.store.protocol import AppendNotices, ChainIndex, EventLog
@@ -312,7 +312,7 @@ class Events:
         count = 0
         with nullcontext(file) if not isinstance(file, Path) else atomic_writer(file) as stream:
             async for event in self.log(query, with_ancestors=with_ancestors):
-                stream.write(event_line(event, fields) + b"\n")
+                stream.write(exported_line(event, fields) + b"\n")
                 count += 1
         try:
             if isinstance(file, Path):

@@ -19,7 +19,7 @@ from mica.events.log import Log
 from mica.events.log_import import ExportedContext
 from mica.events.segment import SUFFIX
 from mica.events.segment_header import MAGIC
-from mica.format.documents import event_document
+from mica.format.documents import CHECKSUM, exported_line
 from mica.model.event import PURGED, Context, Event, EventId, split_id
 from mica.store.purges import EXPORTED
 
@@ -141,5 +141,5 @@ def _lines(path: Path, find_tombstone: _TombstoneLookup) -> Iterator[tuple[bytes
             if tombstone is None:
                 yield line, line
             else:
-                document = event_document(tombstone, tuple(_fields_decoder.decode(line)))
-                yield line, msgspec.json.encode(document) + b"\n"
+                fields = tuple(field for field in _fields_decoder.decode(line) if field != CHECKSUM)
+                yield line, exported_line(tombstone, fields) + b"\n"

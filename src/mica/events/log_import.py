@@ -22,6 +22,7 @@ import msgspec
 
 from mica.errors import DuplicateEvent, InvalidContext, InvalidEvent, InvalidInput
 from mica.events.json_lines import JsonLine, read_lines
+from mica.format.documents import CHECKSUM, event_checksum
 from mica.model.event import (
     EMPTY,
     EPOCH,
@@ -370,6 +371,7 @@ class _Exported(msgspec.Struct, forbid_unknown_fields=True):
     parent_id: str | None = None
     position: int | None = None  # ignored: the importing store assigns its own
     correlation: str | None = None  # ignored: it follows from context and root
+    checksum: str | None = None  # earlier exports have none
 
 
 _export_decoder = msgspec.json.Decoder(_Exported)
@@ -392,18 +394,39 @@ def _read_mica(line: JsonLine, text: bytes, source: str) -> LogEntry:
     fields = {name: getattr(context, name) for name in ("session", "agent", "user", "task", "correlation")}
     EMPTY.with_(labels=context.labels, **fields)  # raises if a value is not valid
     writer, _ = split_id(record.id)
+    whole = Context(labels=tuple(context.labels.items()), **fields)
+    event = _exported_event(record, body, whole)
+    if record.checksum is not None and record.checksum != event_checksum(event):
+        raise ValueError(
+            f"does not match its checksum: it is damaged or was changed; if you changed it, remove its {CHECKSUM!r}"
+        )
     return LogEntry(
         line=line.number,
         key=record.id,
         parent=record.parent_id,
         writer=writer,
         name=record.name,
-        at=record.at.astimezone(UTC),
+        at=event.at,
         body=body,
-        context=Context(labels=tuple(context.labels.items()), **fields),
+        context=whole,
         origin=record.origin,
         error=record.error,
         ref=ref_of(EventId(record.id), EventId(record.root_id), record.depth),
+    )
+
+
+def _exported_event(record: _Exported, body: bytes, context: Context) -> Event:
+    return Event(
+        id=EventId(record.id),
+        name=record.name,
+        at=record.at.astimezone(UTC),
+        body=body,
+        context=context,
+        root_id=EventId(record.root_id),
+        parent_id=None if record.parent_id is None else EventId(record.parent_id),
+        depth=record.depth,
+        origin=record.origin,
+        error=record.error,
     )
 
 

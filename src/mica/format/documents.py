@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, cast
+from zlib import crc32
 
 import msgspec
 
@@ -19,6 +20,8 @@ OWN = ("id", "name", "at", "context", "root_id", "parent_id", "depth", "origin",
 DERIVED = ("correlation", "data")
 CONTEXT = ("session", "agent", "user", "task", "correlation", "labels")
 OPEN = ("data.", "context.labels.")  # any name may follow
+
+CHECKSUM = "checksum"  # in a line of an export, beside all fields
 
 FULL: Fields = (*OWN, *DERIVED)
 _MINIMAL: Fields = ("id", "name", "correlation")
@@ -77,6 +80,25 @@ def event_document(event: Event, fields: Fields = FULL) -> Document:
         if "." in field and field.partition(".")[0] not in fields:
             _pick({**whole, "data": inside}, field, into=document)
     return document
+
+
+def exported_line(event: Event, fields: Fields = FULL) -> bytes:
+    """Encode an event as one line of an export. A line with all fields ends with its checksum, which imports compare.
+
+    The checksum is of the content and not of the text, so that a tool may write the line in another way.
+    """
+    document = event_document(event, fields)
+    if set(fields) >= set(FULL):
+        document[CHECKSUM] = event_checksum(event)
+    return msgspec.json.encode(document)
+
+
+def event_checksum(event: Event) -> str:
+    """Return the checksum of an event, without its position."""
+    head = [getattr(event, name) for name in OWN if name not in ("context", "position")]
+    context = [getattr(event.context, name) for name in CONTEXT if name != "labels"]
+    raw = msgspec.json.encode([head, context, sorted(event.context.labels)])
+    return f"{crc32(event.body, crc32(raw)):08x}"
 
 
 def event_documents(events: Sequence[Event], fields: Fields = FULL) -> list[Document]:

@@ -27,7 +27,7 @@ from mica.events.leftovers import purge_traces
 from mica.events.log import Log
 from mica.events.log_export import atomic_writer, record_export, rewrite
 from mica.events.references import Reference
-from mica.format.documents import event_line
+from mica.format.documents import exported_line
 from mica.model.crystal import crystal_of
 from mica.model.event import (
     CRYSTAL,
@@ -352,7 +352,7 @@ class Purger:
         with atomic_writer(path) as stream:
             async for event in history(self._store.log, EventQuery(), after=0):
                 if event.id in ids:
-                    stream.write(event_line(event) + b"\n")
+                    stream.write(exported_line(event) + b"\n")
         record_export(self._log, path, events=len(ids))
         await self._log.flush()
         return str(path)
