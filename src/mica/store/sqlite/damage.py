@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -64,7 +65,7 @@ def _events(core: SqliteCore) -> Iterator[str]:
             check_row(row, core.connection)
             if row[13] is not None:
                 msgspec.json.decode(row[13])
-        except (StoreDamaged, ValueError) as error:
+        except (StoreDamaged, ValueError, TypeError, struct.error) as error:
             reason = error.what if isinstance(error, StoreDamaged) else f"the event at position {row[0]}: {error}"
             yield f"{reason}; {_RESTORE}, or export the others with `mica events export`"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import struct
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -99,7 +100,7 @@ class SqliteWorker:
             raise
         except StopIteration as error:  # a future cannot hold it: its caller would wait for ever
             raise StoreDamaged(str(self.path), "a row is missing") from error
-        except (ValueError, LookupError, OverflowError, TypeError, msgspec.MsgspecError) as error:
+        except (ValueError, LookupError, OverflowError, TypeError, struct.error, msgspec.MsgspecError) as error:
             reason = f"a row cannot be decoded ({type(error).__name__}: {error})"
             raise StoreDamaged(str(self.path), reason) from error
 
