@@ -142,6 +142,11 @@ def _advice(examined: Examination) -> list[str]:
     if examined.without_vector:
         marks = plural(examined.without_vector, "mark")
         advice.append(f"{marks} without a vector yet: run `mica upkeep embed`, or keep a server running")
+    if examined.sizes.page_checksums is False:
+        advice.append(
+            "the PostgreSQL server keeps no checksums of its pages and may not notice a damaged disk: stop it once "
+            "and run `pg_checksums --enable`"
+        )
     if examined.hook_failures:
         advice.append(f"{plural(examined.hook_failures, 'hook')} failed lately: `mica upkeep hooks status` shows why")
     advice += [f"source {each.source} does not answer: {each.detail}" for each in examined.silent]
@@ -169,6 +174,7 @@ def _document(examined: Examination, advice: list[str]) -> dict[str, object]:
         "aged": sizes.aged,
         "blocks": sizes.blocks,
         "size_bytes": sizes.size_bytes,
+        "page_checksums": sizes.page_checksums,
         "transcripts_waiting": examined.transcripts,
         "marks_without_vector": examined.without_vector,
         "hook_failures": examined.hook_failures,

@@ -36,6 +36,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int  # of all files of the store; 0 for a store in memory
     aged: int = 0  # events that were compressed
     blocks: int = 0  # blocks of compressed events
+    page_checksums: bool | None = None  # of a server: whether it notices damaged pages; None for any other store
 
 
 def no_progress(count: int) -> None:

@@ -81,3 +81,10 @@ async def test_large_payloads_are_stored_once_and_whole(server: LocalPostgres) -
         assert event is not None
         assert event.data == large
         assert await store.files.verify() == []
+
+
+async def test_sizes_say_whether_the_server_notices_damaged_pages(server: LocalPostgres) -> None:
+    """keeps: U-09. `mica doctor` advises to turn `data_checksums` on."""
+    async with opened(server.address()) as store, connected(server.dsn()) as connection:
+        expected = await connection.fetchval("SHOW data_checksums") == "on"
+        assert (await store.files.sizes()).page_checksums is expected

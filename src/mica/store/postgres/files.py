@@ -23,16 +23,24 @@ class PostgresFiles(PostgresRole):
     @reading
     async def sizes(self, connection: Connection) -> Sizes:
         """Count what the space stores. The size in bytes is that of the whole schema, which all spaces share."""
-        events, marks, contexts, payloads, size = await connection.fetchrow(
+        events, marks, contexts, payloads, size, has_checksums = await connection.fetchrow(
             """SELECT (SELECT count(*) FROM keys WHERE space = $1),
             (SELECT count(*) FROM texts WHERE space = $1 AND is_mark),
             (SELECT count(*) FROM contexts WHERE space = $1),
             (SELECT count(*) FROM payloads WHERE space = $1),
             (SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-                WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')""",
+                WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'),
+            current_setting('data_checksums') = 'on'""",
             self._space.number,
         )
-        return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
+        return Sizes(
+            events=events,
+            marks=marks,
+            contexts=contexts,
+            payloads=payloads,
+            size_bytes=size,
+            page_checksums=has_checksums,
+        )
 
     async def verify(self, *, on_progress: Callable[[int], None] = no_progress) -> list[str]:
         async def once() -> list[str]:
