@@ -196,7 +196,7 @@ async def read_all(folder: Path, space: Path) -> Reply:
                 await _attempt(memory.events.import_log(export), notices)
             await _ask(memory, answers, notices)
             problems = await _attempt(memory.upkeep.verify(), notices)
-            notices += [*(problems or []), *memory.upkeep.damaged]
+            notices += [*(problems if isinstance(problems, list) else []), *memory.upkeep.damaged]
             notices += [] if memory.clients.spools is None else memory.clients.spools.damaged
     except MicaError as error:
         notices.append(str(error))

@@ -196,7 +196,7 @@ class SqliteCore:
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
          depth, origin, error, data, payload, crc) = row  # fmt: skip
         body = b"" if data is None else data if isinstance(data, bytes) else data.encode()
-        if crc is not None and crc != row_checksum(row, body):
+        if crc is not None and crc != row_checksum(row):
             raise StoreDamaged(str(self.path), f"the event at position {position} does not match its checksum")
         if data is None:
             body = expand(self.one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])

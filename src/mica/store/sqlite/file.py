@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from marshal import dumps
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -211,20 +211,14 @@ def insert(connection: apsw.Connection, into: str, values: str, rows: Sequence[R
     connection.executemany(f"INSERT INTO {into} VALUES {values}", rows)
 
 
-def row_checksum(row: Row, body: bytes) -> int:
-    """Return the checksum of a row of the events table. `body` is the data that it contains; empty for a payload."""
-    # Signed, so that SQLite stores it in four bytes.
-    head = _NUMBERS.pack(*row[:8], row[8] or 0, row[9] or 0, *row[10:13], row[14] or 0)
-    return crc32(body, crc32(head)) - 2**31
-
-
-_NUMBERS = struct.Struct("<14q")
+def row_checksum(row: Row) -> int:
+    """Return the checksum of a row of the events table, without the column `crc`. Signed, to take four bytes."""
+    return crc32(dumps(row[:15], 2)) - 2**31  # of the formats, version 2 is the same in every Python
 
 
 def check_row(row: Row, connection: apsw.Connection) -> None:
     """Raise StoreDamaged if a row of the events table, with the columns in COLUMNS, does not match its checksum."""
-    body = b"" if row[13] is None else row[13].encode()
-    if row[15] is not None and row[15] != row_checksum(row, body):
+    if row[15] is not None and row[15] != row_checksum(row):
         raise StoreDamaged(connection.filename, f"the event at position {row[0]} does not match its checksum")
 
 

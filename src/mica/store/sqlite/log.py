@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import starmap
+from marshal import dumps
+from zlib import crc32
 
 import apsw
 
@@ -13,6 +14,7 @@ from mica.errors import DuplicateEvent
 from mica.model.event import (
     ORIGINS,
     Appended,
+    Context,
     Event,
     EventId,
     EventQuery,
@@ -29,7 +31,7 @@ from mica.store.query import query_terms
 from mica.store.sqlite import crystals, texts
 from mica.store.sqlite.blocks import BlockFilter
 from mica.store.sqlite.core import SqliteCore
-from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, insert, row_checksum
+from mica.store.sqlite.file import COLUMNS, Key, Row, as_json, insert
 from mica.store.sqlite.statistics import TextStatistics
 from mica.store.sqlite.words import SqliteWords
 from mica.store.sqlite.worker import SqliteRole, threaded
@@ -62,15 +64,17 @@ def _append(core: SqliteCore, events: Sequence[Event]) -> Appended:
             if identifier not in known and identifier not in fresh:
                 fresh[identifier] = stored = event if applied is None else applied(event)
                 number = writers.get(writer) or core.words.number("writers", writer)
-                places[identifier] = _new_place(core, stored, (number, sequence), parent)
+                root = own = number, sequence
+                if stored.parent_id is not None:
+                    root = core.words.key(stored.root_id) if parent is None else parent.root
+                places[identifier] = ChainPlace(identifier, stored.root_id, stored.depth, own, root)
                 parents.append(parent)
             elif _differs(core, event, fresh.get(identifier)):
                 raise DuplicateEvent(identifier)
         if fresh:
             # Only for stored events: the contexts of purged events must not be interned.
             core.words.intern_contexts({id(event.context): event.context for event in fresh.values()}.values())
-            each = zip(fresh.values(), places.values(), parents, range(first, first + len(fresh)), strict=True)
-            insert(core.connection, *EVENTS, list(starmap(partial(_row, core), each)))
+            insert(core.connection, *EVENTS, _rows(core, fresh.values(), places.values(), parents, first=first))
             texts.index(core.connection, core.words, enumerate(fresh.values(), first))
             crystals.index(core.connection, core.get, enumerate(fresh.values(), first))
             core.connection.execute("UPDATE space SET last_position = ?", (first + len(fresh) - 1,))
@@ -109,36 +113,48 @@ def _differs(core: SqliteCore, event: Event, known: Event | None) -> bool:
     return known is None or not is_same_or_tombstone(known, event)
 
 
-def _new_place(core: SqliteCore, event: Event, own: Key, parent: ChainPlace[Key] | None) -> ChainPlace[Key]:
-    root = own
-    if event.parent_id is not None:
-        root = core.words.key(event.root_id) if parent is None else parent.root
-    return ChainPlace(event.id, event.root_id, event.depth, own, root)
+def _rows(
+    core: SqliteCore,
+    events: Iterable[Event],
+    places: Iterable[ChainPlace[Key]],
+    parents: Iterable[ChainPlace[Key] | None],
+    *,
+    first: int,
+) -> list[Row]:
+    """Return events as rows of the events table, from position `first` on.
 
-
-def _row(core: SqliteCore, event: Event, place: ChainPlace[Key], parent: ChainPlace[Key] | None, position: int) -> Row:
-    """Return an event as a row of the events table. Its ids, name and context become numbers; new ones are interned."""
-    body = event.body
-    is_inline = len(body) <= INLINE_BYTES_MAX
-    if parent is not None:
-        above: Key | tuple[None, None] = parent.own
-    else:
-        above = (None, None) if event.parent_id is None else core.words.key(event.parent_id)
-    row = (
-        position,
-        *place.own,
-        core.words.numbers["names"].get(event.name) or core.words.number("names", event.name),
-        microseconds(event.at),
-        core.words.context_number(event.context),
-        *place.root,
-        *above,
-        event.depth,
-        _ORIGIN[event.origin],
-        event.error,
-        body.decode() if is_inline else None,
-        None if is_inline else core.payload_number(body),
-    )
-    return (*row, row_checksum(row, body if is_inline else b""))
+    Their ids, names and contexts become numbers; new ones are interned.
+    """
+    names = core.words.numbers["names"]
+    rows: list[Row] = []
+    last: Context | None = None
+    context = 0
+    for position, (event, place, parent) in enumerate(zip(events, places, parents, strict=True), first):
+        if event.context is not last:  # consecutive events usually share one
+            last = event.context
+            context = core.words.context_number(last)
+        if parent is not None:
+            above: Key | tuple[None, None] = parent.own
+        else:
+            above = (None, None) if event.parent_id is None else core.words.key(event.parent_id)
+        body = event.body
+        is_inline = len(body) <= INLINE_BYTES_MAX
+        row = (
+            position,
+            *place.own,
+            names.get(event.name) or core.words.number("names", event.name),
+            microseconds(event.at),
+            context,
+            *place.root,
+            *above,
+            event.depth,
+            _ORIGIN[event.origin],
+            1 if event.error else 0,
+            body.decode() if is_inline else None,
+            None if is_inline else core.payload_number(body),
+        )
+        rows.append((*row, crc32(dumps(row, 2)) - 2**31))  # as `row_checksum` does
+    return rows
 
 
 def _place(core: SqliteCore, identifier: EventId) -> ChainPlace[Key] | None:

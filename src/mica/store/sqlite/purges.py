@@ -133,7 +133,7 @@ def _restored(core: SqliteCore, row: Row) -> Row:
     if body is not None and len(body) > INLINE_BYTES_MAX:
         payload, body = core.payload_number(body), None
     restored = (*head, body if body is None else body.decode(), payload)
-    return (*restored, row_checksum(restored, body or b""))
+    return (*restored, row_checksum(restored))
 
 
 def _replace(
@@ -172,7 +172,7 @@ def _replace_row(connection: apsw.Connection, position: int, body: bytes, *, nam
     row = (*old[:3], name, old[4], context, *old[6:12], 0, body.decode(), None)
     connection.execute(
         "UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0, crc = ? WHERE position = ?",
-        (name, context, body.decode(), row_checksum(row, body), position),
+        (name, context, body.decode(), row_checksum(row), position),
     )
 
 
