@@ -14,7 +14,6 @@ import mica
 from mica import EventQuery, Memory, errors
 from mica.errors import (
     Backlogged,
-    DuplicateEvent,
     InvalidEvent,
     InvalidInput,
     StoreFull,
@@ -100,15 +99,15 @@ async def test_a_refused_event_is_reported_and_blocks_no_other(home: Settings) -
 
 async def test_a_background_error_is_raised_by_the_next_read(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "GATHER_S", 0)
-    store = UnsteadyStore(DuplicateEvent("x"), DuplicateEvent("x"))
+    store = UnsteadyStore(InvalidEvent("x"), InvalidEvent("x"))
     memory = Memory(store, settings=home)
-    memory.emit("doubled")
+    memory.emit("bad")
     while store.errors:
         await asyncio.sleep(0)
     memory.emit("fine")
-    with pytest.raises(DuplicateEvent):
+    with pytest.raises(InvalidEvent):
         await memory.events.query()
-    assert [event.name for event in await memory.events.query()] == ["fine"]
+    assert [event.name for event in await memory.events.query()] == ["event.refused", "fine"]
     await memory.close()
 
 

@@ -120,7 +120,9 @@ async def answers(store: Store, history: History) -> list[object]:
         await store.texts.read([3, 5], neighbours=1),
         await store.chains.agents(),
         await store.files.verify(),
-        msgspec.structs.replace(await store.files.sizes(), size_bytes=0, payloads=0, aged=0, blocks=0),
+        msgspec.structs.replace(
+            await store.files.sizes(), size_bytes=0, payloads=0, aged=0, blocks=0, page_checksums=None
+        ),
     ]
     return found
 

@@ -174,9 +174,10 @@ async def test_a_replay_judges_what_a_hook_prints(shop: Shop) -> None:
         memory.trails.record(PROMPT, [step], session="last", at=shop.clock())
         *_, last = (await memory.trails.replay(root=shop.root)).rows
 
-    (line,) = (hooks_folder(shop.file) / "spool" / "other.jsonl").read_text().splitlines()
+    spooled = (hooks_folder(shop.file) / "spool" / "other.jsonl").read_text().splitlines()
+    (offered,) = [line["offered"] for line in map(json.loads, spooled) if "offered" in line]
     assert last.cost_tokens == about(text) > 0
-    assert [guess.path for guess in last.offered] == json.loads(line)["offered"]["paths"]
+    assert [guess.path for guess in last.offered] == offered["paths"]
 
 
 async def test_a_space_without_measured_savings_offers_nothing(shop: Shop) -> None:

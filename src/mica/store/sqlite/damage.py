@@ -67,7 +67,7 @@ def _events(core: SqliteCore) -> Iterator[str]:
                 msgspec.json.decode(row[13])
         except (StoreDamaged, ValueError, TypeError, struct.error) as error:
             reason = error.what if isinstance(error, StoreDamaged) else f"the event at position {row[0]}: {error}"
-            yield f"{reason}; {_RESTORE}, or export the others with `mica events export`"
+            yield f"{reason}; {_RESTORE}, or export the others with `mica export`"
 
 
 def _payloads(core: SqliteCore) -> Iterator[str]:

@@ -101,6 +101,8 @@ class SqliteWorker:
         except StopIteration as error:  # a future cannot hold it: its caller would wait for ever
             raise StoreDamaged(str(self.path), "a row is missing") from error
         except (ValueError, LookupError, OverflowError, TypeError, struct.error, msgspec.MsgspecError) as error:
+            if isinstance(error, OverflowError) and "int too" in str(error):
+                raise  # an argument that SQLite cannot hold
             reason = f"a row cannot be decoded ({type(error).__name__}: {error})"
             raise StoreDamaged(str(self.path), reason) from error
 
