@@ -288,7 +288,10 @@ def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) 
 
 
 def _describe_value(error: str, values: object) -> str:
-    """Return ", not <value>" if the value of the key in `error` is a number or boolean; else an empty string."""
+    """Return the end of an error message, such as ", not 7": the invalid value in `values` that `error` is about.
+
+    The result is empty if this value is not a number or boolean.
+    """
     for name in error.rpartition("`$.")[2].rstrip("`").split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return f", not {values!r}" if isinstance(values, bool | int | float) else ""

@@ -237,8 +237,8 @@ def weeks(
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
     """Yield the weeks that can be crystallized now, and those that must wait.
 
-    `crystals` are the day crystals that no week crystal covers; `live` has the week crystals by period. `again` and
-    `forced` work as in `days`.
+    `crystals` are the day crystals that no week crystal covers; `live` has the week crystals by period. With
+    `forced`, every week counts as over. The periods in `again`, whose crystals were removed, always count as over.
     """
     by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:

@@ -291,7 +291,7 @@ def _root_of(match: HotMatch) -> tuple[WriterId, int]:
 
 
 class LogWithPending:
-    """A reader of a store together with the events in segments that are not stored yet."""
+    """Reads a store and the segments as one log: stored events, and events in segments that are not stored yet."""
 
     def __init__(self, store: Reads, hot: Hot) -> None:
         self.log = PendingLog(store.log, hot)

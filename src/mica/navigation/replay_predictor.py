@@ -250,8 +250,8 @@ def replay_events(
 ) -> Replay:
     """Replay all walks in these events, with the files that the repository at `root` had at the time of each walk.
 
-    `latest` is the number of the last walks that are measured; None means all. If files or git are missing, `missing`
-    of the result says so.
+    Only the last `latest` walks are measured; None means all. If there are no walks, no working tree or no git history,
+    the field `missing` of the result gives the reason.
     """
     walks = walks_of(events)
     try:

@@ -88,8 +88,8 @@ def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
 def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
     """Learn all trails from walks and from recorded events about trails (`records`).
 
-    The result has named trails first, and within each part the trails with the most runs first. It depends only on the
-    content of the input, not on the order of the input or the current time.
+    Named trails come first, then the others; both are ordered by the number of runs, the most first. The result depends
+    neither on the order of the input nor on the current time.
     """
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
     events = sorted(records, key=lambda event: event.sort_key)

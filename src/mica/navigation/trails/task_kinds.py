@@ -73,9 +73,10 @@ def prompt_terms(prompt: str) -> frozenset[str]:
 def common_words(
     prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
 ) -> list[str]:
-    """Return the most common words of these prompts, at most `limit`, and only one of several words with the same stem.
+    """Return the most common words of these prompts, at most `limit`.
 
-    Words that occur in `paths` count three times. `rarity` has the weight of each term; without it, all weights are 1.
+    Of words with the same stem, only the most common is returned. Words that occur in `paths` count three times.
+    `rarity` has the weight of each term; without it, all weights are 1.
     """
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}

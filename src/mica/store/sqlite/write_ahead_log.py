@@ -32,7 +32,7 @@ def check_log(connection: apsw.Connection, path: Path) -> None:
     """Check what SQLite has taken over from the write-ahead log. Call it after the first read of a connection.
 
     If the last transaction failed its checksum, which a power loss may have caused, the log is copied aside, and
-    `set_aside` names the copy. Raises StoreDamaged if an earlier one failed: no power loss does that.
+    `describe_copies` names the copy. Raises StoreDamaged if an earlier one failed, because no power loss causes that.
     """
     log = path.with_name(path.name + "-wal")
     lost = _lost(connection, log)
@@ -58,8 +58,8 @@ def check_log(connection: apsw.Connection, path: Path) -> None:
         )
 
 
-def set_aside(path: Path) -> list[str]:
-    """Return one sentence for each damaged write-ahead log of a store that was copied aside."""
+def describe_copies(path: Path) -> list[str]:
+    """Return a sentence about each copy that was made of a damaged write-ahead log of the store in this file."""
     return [
         f"{copy} is a copy of a write-ahead log whose last transaction was not whole: if the power failed while it was "
         "written, nothing that was acknowledged is missing, otherwise restore a backup; then remove it"
@@ -68,7 +68,7 @@ def set_aside(path: Path) -> list[str]:
 
 
 def copies(path: Path) -> list[Path]:
-    """Return the damaged write-ahead logs of a store that were copied aside."""
+    """Return the copies that were made of damaged write-ahead logs of the store in this file."""
     return sorted(path.parent.glob(f"{path.name}{SET_ASIDE}-*"))
 
 
@@ -83,7 +83,7 @@ def _copy_aside(log: Path) -> None:
 
 
 class _Lost(NamedTuple):
-    """How many transactions were not taken over, and the header of the first frame that was not."""
+    """The transactions in the log that SQLite ignored: their number, and the header of their first frame."""
 
     transactions: int = 0
     first: bytes = b""
