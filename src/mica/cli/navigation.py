@@ -147,7 +147,7 @@ class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
-    """Compute what mica itself costs in the replayed sessions, and what remains of the savings after that cost."""
+    """Compute what mica itself costs in the replayed sessions, and how much of the savings is left after that cost."""
     sessions = len({row.session or row.task for row in replayed.rows})
     schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
     net = replayed.net_tokens - sessions * (schema_tokens + brief_tokens)

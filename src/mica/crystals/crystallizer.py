@@ -381,7 +381,7 @@ class Crystallizer:
             last = max(event.position or 0 for event in page)
 
     async def _stale(self, level: Level, closed: Collection[str], request: CrystalScope) -> list[Due]:
-        """Return the crystals that lost a source, as periods to be made again; periods in `closed` are left out."""
+        """Return the crystals that lost a source, as due periods. Crystals whose period is in `closed` are left out."""
         if request.session is not None:
             return []
         stale = await self._crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
@@ -475,7 +475,7 @@ class Crystallizer:
         return due
 
     async def _marks_of(self, root: EventId) -> tuple[Mark, ...]:
-        """Return the live marks among an event and its descendants. Raises UnknownEvent."""
+        """Return the marks, except retracted ones, among an event and its descendants. Raises UnknownEvent."""
         event = await self._log.get(root)
         if event is None:
             raise UnknownEvent(root)
@@ -626,10 +626,10 @@ class Crystallizer:
 
 
 def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
-    """Return True if `due` is the period of a removed crystal, or replaces one.
+    """Return True if `due` concerns a crystal that a purge removed.
 
-    A waiting period must be the period of a removed crystal. A due period must have no sources, or a source in
-    `replaced`, which has the sources and the successors of removed crystals.
+    A waiting period does so if a crystal of this period was removed. A due period does so if it has no sources, or if
+    one of its sources is in `replaced`: the sources of removed crystals, and the crystals that succeeded removed ones.
     """
     if isinstance(due, Waiting):
         return due.period in removed.periods

@@ -57,7 +57,7 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
 
 
 def _redact(survivor: Survivor, selection: Selection) -> Survivor:
-    """Return the survivor without purged text: without a label, and without names of weeks, that contain such text."""
+    """Return the survivor without its label and its names of weeks, if these contain purged text."""
     return msgspec.structs.replace(
         survivor,
         label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,

@@ -291,10 +291,10 @@ class Log:
         return await readable(self._store, self._store.purges, self._folding, settle=self._flush_unless_stalled)
 
     async def settle(self) -> bool:
-        """Store every event emitted before, unless the store is busy: then a read does without these events.
+        """Store every event emitted before. Returns True if they are stored, and False if the store is busy.
 
-        For reads of indexes, which do not cover segments. Returns True if the events are stored. Raises the other
-        errors of the store.
+        Call it before a read of an index, because indexes do not cover segments. If the result is False, the read
+        misses the events that are not stored. Raises all errors of the store except StoreBusy.
         """
         await self.collect()
         is_stored = await self._flush_unless_stalled()
@@ -309,9 +309,9 @@ class Log:
             return False
 
     async def wait_unless_stalled(self, task: asyncio.Future[T]) -> bool:
-        """Wait for a task that appends to the store; returns False if the store lets no append pass for STALL_S.
+        """Wait for a task that appends to the store. Returns False if no append has succeeded for STALL_S seconds.
 
-        The task continues then, and its later errors are ignored.
+        After False, the task continues, and its later errors are ignored.
         """
         task.add_done_callback(observe_failure)
         while not task.done():
@@ -371,7 +371,7 @@ class Log:
 
     @asynccontextmanager
     async def paused_unless_stalled(self) -> AsyncIterator[list[Stretch]]:
-        """Do the same as `paused`, but do not wait for a busy store, which lets no append pass."""
+        """Like `paused`, but if the store has been busy for STALL_S seconds, do not wait and do not pause."""
         if self._is_stalled:
             yield self.unfolded
             return

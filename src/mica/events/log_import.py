@@ -546,7 +546,7 @@ def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
 
 
 def _last(key: str) -> str:
-    """Return the id of a record from a key, which also has the source of a CloudEvent."""
+    """Return the id of a record. `key` is the id, or for a CloudEvent its source and its id."""
     return key.rpartition("\n")[2]
 
 

@@ -528,7 +528,7 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def check_several(field: str, value: object) -> None:
-    """Raise InvalidInput if a single string is passed instead of a list: each of its letters would be an element."""
+    """Raise InvalidInput if `value` is a string instead of a list, because each letter would become an element."""
     if isinstance(value, str | bytes):
         raise InvalidInput(f"{field} is {value!r:.80}, a single string; pass a list: {field}=[{value!r:.80}]")
 

@@ -206,7 +206,7 @@ class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lists of files that mica offers with prompts have saved so far, for each kind of prompt.
+    """The tokens that lists of files, offered with prompts, have saved so far, for each kind of prompt.
 
     A prompt that names one of the listed files is of the kind "named", any other is "open". A list that was not shown
     counts with the tokens that it would have saved.

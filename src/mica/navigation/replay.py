@@ -56,7 +56,7 @@ class TaskPredictor(Protocol):
     def predict(self, walk: Walk) -> ReplayPrediction:
         """Predict the files of a walk from its prompt, session and time.
 
-        An implementation must not use the steps of the walk, which are what is to be predicted.
+        An implementation must not use the steps of the walk, because they contain the files to predict.
         """
         ...
 

@@ -282,8 +282,8 @@ def learn_from_events(
 ) -> tuple[LearnedModel, int]:
     """Train the model `before` on the new tasks in these events. Returns the model and the number of new tasks.
 
-    A task is new if the model `before` has not learned from it. A new task may be older than tasks that were learned
-    from, since a transcript may be imported late. Each task is predicted from the files that existed at its time in the
+    A task is new if the model `before` has not learned from it. It may be older than tasks that the model knows,
+    because a transcript may be imported late. Each task is predicted from the files that existed at its time in the
     repository at `root`.
 
     If there are more than `limit` new tasks, only the latest are used, and the others are never learned from. A task

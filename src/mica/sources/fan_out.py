@@ -84,7 +84,7 @@ class Flight:
     def limited(self) -> asyncio.Timeout:
         """Return a context manager that ends this call at its time limit.
 
-        When a caller begins or stops to wait, the limit changes.
+        The limit changes when a caller starts or stops waiting for the call.
         """
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout

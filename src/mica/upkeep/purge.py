@@ -135,8 +135,8 @@ class Purger:
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
         """Purge the stored events that `selection` matches, and record the purge.
 
-        Return a pair: the result of the purge, and what is needed to make new crystals: the periods and sources of the
-        removed crystals.
+        Return a pair: the result of the purge, and the periods and sources of the removed crystals, from which new
+        crystals can be made.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
         at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)

@@ -1,7 +1,7 @@
 """Read a file of the working tree, and choose the lines of it that an agent should read first for a prompt.
 
-A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. It does not
-matter which lines agents read earlier: measurements show that these are not the lines that they read next
+A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. Lines that
+agents read for earlier prompts get no preference, because measurements show that agents rarely read the same lines next
 (docs/navigation.md).
 """
 

@@ -146,7 +146,7 @@ class TaskHistory:
     def __init__(self, saved: LookupFile | None = None) -> None:
         """Make an empty history; or, with `saved`, use the history in this lookup file, which is then read-only.
 
-        `entries` returns what such a file must contain.
+        To create such a file, write the entries that `entries` yields.
         """
         self._saved = saved
         self.tasks = TaskTexts(TASK_VOTES, saved, "tasks")

@@ -160,7 +160,7 @@ def _count(
 
 
 def _count_failure(contributions: dict[str, SourceContribution], name: str, reason: str, *, is_counted: bool) -> None:
-    """Count a failed request of a source. If `is_counted`, the number of requests includes it already."""
+    """Count a failed request of a source: the failure and, unless `is_counted`, the request."""
     source = contributions.setdefault(name, SourceContribution(name=name))
     source.requests += not is_counted
     source.failures += 1
