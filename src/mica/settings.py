@@ -44,7 +44,7 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hooks of coding agents record, in all spaces. `mica upkeep hooks` switches hooks off or on for one space."""
+    """The settings of hooks, for all spaces. `mica upkeep hooks` switches hooks off or on for one space."""
 
     enabled: bool = True
     prompts: bool = True  # store prompts and answers, redacted; without it turns have no text

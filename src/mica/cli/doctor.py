@@ -70,7 +70,7 @@ async def doctor(memory: Memory, output: Output) -> None:
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What `mica doctor` found in a space."""
+    """The results of examining a space: its contents, what is waiting, and problems."""
 
     location: str
     exists: bool

@@ -1,4 +1,4 @@
-"""navigate, and trails replay and report: the files a task needs, and what suggesting them saved."""
+"""navigate, and trails replay and report: the files a task needs, and the tokens that suggesting them saves."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def replay(
 
 
 class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica costs in every session, even if it is not used: the descriptions of its tools, and the first brief."""
+    """The tokens that mica costs in every session, even if it is not used: those of its tools and a first brief."""
 
     sessions: int
     schema_tokens: int

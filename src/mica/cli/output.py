@@ -83,7 +83,7 @@ def program() -> str:
 
 
 def pasteable(text: str) -> str:
-    """Return a text in which each suggested command, such as `mica up`, can be pasted into this shell."""
+    """Return the text with each suggested command, such as `mica up`, in a form that this shell can run."""
     return text.replace("`mica ", f"`{program()} ")
 
 

@@ -349,7 +349,7 @@ class Crystallizer:
         return due_periods
 
     async def _last_activity(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
-        """Return the time of the last event of each session that has events, but no mark, after `since`.
+        """Map each session that had events, but no marks, after `since` to the time of its last event.
 
         `latest` maps each session to the time of its last mark. The sessions are read one by one, because half an hour
         may hold a million events.
@@ -437,10 +437,10 @@ class Crystallizer:
         return await live_marks(self._texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """Return each purged epoch in `survivors` as a due period without sources, so that it gets no new crystal.
+        """Return each purged epoch in `survivors`: without sources, so that it gets no new crystal, or as waiting.
 
-        An epoch is returned as waiting instead if one of its weeks may still get a new crystal. `spent` are the sources
-        that turned out to be too short for a crystal; they are not waited for.
+        An epoch waits while one of its weeks may still get a crystal, because the epoch is then made again from that
+        week. `spent` are sources that turned out to be too short for a crystal; they need not be waited for.
         """
         if not survivors:
             return []

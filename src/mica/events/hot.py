@@ -232,9 +232,9 @@ class Hot:
             yield from chunk.matches()
 
     def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
-        """Yield chunks, the one written last first, with every event whose context `fits_context` accepts.
+        """Yield the chunks of the segments, the latest first.
 
-        If `fits_context` is None, the chunks have every event.
+        With `fits_context`, only the events whose context it accepts are selected in each chunk; with None, all are.
         """
         order = 0
         for segment, first, last in reversed(self._stretches):

@@ -189,9 +189,9 @@ class Leftover:
         return list(self._unconfirmed)
 
     def confirm(self, asked: Collection[EventId], *, stored: Collection[EventId]) -> None:
-        """Compare what segments say with the store: of the events in `asked`, those in `stored` are stored.
+        """Compare the segments with the store: of the events in `asked`, only those in `stored` are in the store.
 
-        A segment of which the store lacks the event counts as not stored, so that all of it is stored again.
+        If the event of a segment is missing there, the segment counts as not stored, so that all of it is stored again.
         """
         for identifier in asked:
             segment = self._unconfirmed.pop(identifier, None)  # another caller may have asked, too

@@ -34,7 +34,7 @@ class UnknownVersion(ValueError):
 
 
 class Identity(NamedTuple):
-    """What a segment is. It never changes."""
+    """The fields of a segment that never change."""
 
     version: int
     capacity: int

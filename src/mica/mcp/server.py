@@ -74,8 +74,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 class McpServer:
     """Serves one MCP client. `notify` gets all messages that do not belong to a request.
 
-    Events are recorded in the session named `session`; by default, in the session that `home` knows. Without
-    `may_write`, tools that write are neither listed nor run.
+    Events are recorded in the session named `session` or, if it is None, in `home.session`. Without `may_write`, tools
+    that write are neither listed nor run.
     """
 
     def __init__(

@@ -264,8 +264,8 @@ def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:
 def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
     """Return a copy of the trail with its state and score at the time `now`.
 
-    A trail that is not used becomes "cooling", then "archived". A crystallized trail is also "cooling" if it is
-    suspended. It gets a reason in `suspended` if too few of its tasks succeeded.
+    A trail that is not used becomes "cooling", then "archived". A crystallized trail is suspended if too few of its
+    tasks succeeded; `suspended` is then the reason. A suspended crystallized trail is "cooling", too.
     """
     state: State = "observed"
     suspended = trail.suspended

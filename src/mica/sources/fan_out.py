@@ -400,7 +400,7 @@ class FanOut:
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Decide what happens to a call when a caller stops to wait for it.
+        """Continue or cancel a call after a caller has stopped waiting for it.
 
         If other callers wait, nothing happens. Otherwise a shared call continues, so that its answer is cached, unless
         LATE_MAX such calls are running already. Any other call is cancelled.

@@ -1,4 +1,4 @@
-"""What all engines share to answer queries, so that their results are equal: terms, weights and text statistics.
+"""Functions that all engines use to answer queries, so that their results are equal: terms, weights and statistics.
 
 Two functions need no engine: one matches an event in memory, one pages backwards through all matches of a log.
 """

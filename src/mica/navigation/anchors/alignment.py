@@ -70,7 +70,7 @@ def _hash(text: str) -> int:
 
 
 class RememberedLines(NamedTuple):
-    """What is stored of the old file: the hashes of the lines of a range, and of a few lines around the range."""
+    """The stored part of the old file: the hashes of the lines of a range, and of a few lines around the range."""
 
     values: Mapping[int, int]  # line index to hash
     once: frozenset[int]  # lines whose text occurred once in the file

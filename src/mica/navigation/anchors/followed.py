@@ -246,7 +246,7 @@ def _lines(count: int) -> str:
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
     """The anchor of a step. It was made from the current file or from a committed version of the file.
 
-    `drift` describes how this version differs from what the step read.
+    `drift` describes how that version differs from the lines that the step read.
     """
 
     anchor: Anchor

@@ -175,7 +175,7 @@ def _order_and_keys(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a pair for a set of files: the files in order, and the keys of their trail, the main key first.
 
-    `naming` is what was recorded about the trail if it was named, otherwise None. The files of a named trail have the
+    `naming` is the record of the trail's name; None for a trail without a name. The files of a named trail have the
     recorded order; those of any other trail have the order in which its first walk touched them.
     """
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]

@@ -100,10 +100,10 @@ def common_words(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """Return the most common kind of these tasks, such as `fix-login-session`, or `adw_build` for a workflow.
+    """Return the most common kind of the tasks with these prompts, such as `fix-login-session`.
 
-    `tasks` are the task names of the contexts; if one of them is a workflow, the most common workflow is returned. The
-    other parameters are those of `common_words`.
+    `tasks` are the task names of the contexts in which the prompts were recorded. If there are workflows among them,
+    the most common workflow is returned instead, such as `adw_build`. The other parameters are those of `common_words`.
     """
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
