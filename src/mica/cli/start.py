@@ -104,9 +104,10 @@ def up(
     --space, only the transcripts of that space's project are imported. With --store, or the setting `store`, all
     projects are merged into that one store.
 
-    In a terminal it asks before it imports. Without one it imports, except that merging into a store needs --yes. Run
-    it again to import what is new. Without transcripts it shows the named space, or this directory's if it has a
-    session. Otherwise it shows the bundled sample, which has a space of its own; --sample shows it at any time.
+    In a terminal, the command asks before it imports. Without a terminal it imports, but merging into a store then
+    needs --yes. Run the command again to import what is new. Without transcripts it shows the named space, or this
+    directory's if it has a session. Otherwise it shows the bundled sample, which has a space of its own; --sample shows
+    it at any time.
 
     The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once,
     and the browser that opens it may read and write; `mica server open` makes another. With --once or --json nothing is

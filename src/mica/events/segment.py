@@ -261,7 +261,10 @@ class Segment:
         return Batch(self, events, last)
 
     def _time_before(self, index: int) -> datetime:
-        """The time of the nearest readable event before a frame. Repeated calls return the same time."""
+        """The time of the nearest readable event before a frame; EPOCH if there is none.
+
+        It is the same at every call, so that a frame that is read twice becomes the same event.
+        """
         for before in range(index - 1, -1, -1):
             with suppress(*UNREADABLE):
                 if self.spine[before] >> SCOPE_SHIFT:
@@ -333,7 +336,7 @@ class Segment:
         return _frames.decode(self._array(first, last))
 
     def times(self, first: int, last: int) -> list[int]:
-        """The field `at` of each frame in a range: the time of an event, or the number of a context."""
+        """The first field of each frame in a range: for an event its time, for a context its number."""
         return list(map(_at, _heads.decode(self._array(first, last))))
 
     def _array(self, first: int, last: int) -> bytes:

@@ -332,7 +332,7 @@ class McpServer:
             return await tool.call(memory, message.params.get("arguments") or {})
 
     async def _enter(self, blocks: ExitStack, memory: Memory, meta: Fields) -> None:
-        """Set the context in which events are recorded until `blocks` ends: trace, session and name of the client."""
+        """Set the context of events until `blocks` is closed: trace, session and name of the client."""
         carried = {name: value for name in CARRIER if isinstance(value := meta.get(name), str)}
         if carried:
             blocks.enter_context(memory.received(carried))

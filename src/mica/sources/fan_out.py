@@ -106,7 +106,7 @@ class Flight:
 
 
 class Begun(NamedTuple):
-    """The state of a question after its calls were started. Each source is in one of the three mappings, by name."""
+    """The sources of a question after the calls were started. Each source is in one of three mappings, by name."""
 
     replies: dict[str, CachedReply | Answer]  # sources with a fresh cached reply
     flights: dict[str, Flight]  # sources that are being called
@@ -371,10 +371,10 @@ class FanOut:
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each call until the share of the time that its source has declared is over.
+        """Wait for the calls, and return the sources that did not answer in time, each with a text that says so.
 
-        The whole time is `window_s` seconds, counted from `began`. Returns the sources whose call is still running,
-        each with a text that says so.
+        `window_s` seconds, counted from `began`, are the whole time. Each source gets the share of it in its
+        declaration (`time_share`).
         """
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}

@@ -148,9 +148,9 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
     """Combine the runs with the uses of trails that `events` record. Return a pair: all runs, and all uses.
 
-    A use in a walk belongs to the walk's run. If the outcome of the run is not known, it gets that of the use. A use
-    outside of a walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of
-    the trail, the index of the run (None if the use has no run), and the time.
+    A use in a walk belongs to the walk's run, and gives the run its outcome if that is not known. A use outside of a
+    walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of the trail, the
+    index of the run (None if the use has no run), and the time.
     """
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
@@ -250,7 +250,7 @@ def _trail(
 
 
 def _used(trail: Trail, at: datetime) -> Trail:
-    """Return the trail with a use at the time `at`."""
+    """Return a copy of the trail that records a use at the time `at`."""
     return msgspec.structs.replace(trail, last_at=max(trail.last_at, at), used_at=max(trail.used_at or at, at))
 
 
