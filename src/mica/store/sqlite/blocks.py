@@ -295,10 +295,10 @@ class Blocks:
         return len(rows)
 
     def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
-        """Return headers and bodies of the oldest rows before the time `before`, and the row ids of their own payloads.
+        """Return the headers and bodies of the oldest rows before the time `before`, and row ids of payloads.
 
-        A row's own payload is stored apart and used by no other row. Its content is among the bodies, so that it moves
-        into the block.
+        These payloads are stored apart from their rows, and each is used by one row only. Their content is among the
+        bodies, so that it moves into the block.
         """
         headers: list[Header] = []
         bodies: list[bytes] = []
