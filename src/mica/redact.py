@@ -1167,12 +1167,15 @@ def _is_odd(word: str) -> bool:
 _MIX = re.compile(r"[0-9][A-Za-z]|[a-z][A-Z0-9]|[A-Z][0-9]")
 
 
+_PASS = re.compile(r"pass(?:w|phr|code|[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
+
+
 def _has_names(text: str, lower: str) -> bool:
     """Return True for a text with a word about secrets, or with characters that may hide one."""
     if not text.isascii() and any(each in lower for each in _FOREIGN):
         return True
     return (
-        "pass" in lower
+        ("pass" in lower and _PASS.search(lower) is not None)
         or "token" in lower
         or "secret" in lower
         or "pw" in lower
