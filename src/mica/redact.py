@@ -58,6 +58,7 @@ _ALPHABETS = {
     "word": "[A-Za-z0-9]",
     "name": "[A-Za-z0-9_]",
     "url": "[A-Za-z0-9_-]",
+    "dollar": "[A-Za-z0-9_$-]",
     "dotted": "[A-Za-z0-9_.-]",
     "base64": "[A-Za-z0-9+/_=-]",
 }
@@ -98,7 +99,7 @@ sentry base64 20 sntrys_ sntryu_ sntrya_
 grafana base64 20 glsa_ glc_ eyJrIjoi
 newrelic word 20 NRAK- NRII- NRJS- NRRA-
 dynatrace dotted 24 dt0c01. dt0s01. dt0s16.
-doppler word 20 dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.
+doppler dotted 20 dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.
 planetscale url 20 pscale_tkn_ pscale_pw_ pscale_oauth_
 supabase word 20 sbp_ sb_secret_
 vercel word 20 vcp_ vci_ vca_ vcr_ vck_
@@ -108,11 +109,11 @@ cloudflare url 20 v1.0- cfut_ cfat_
 heroku url 20 HRKU-
 mailgun hex 32 key-
 mailchimp hex 32 mc-
-sendinblue hex 40 xkeysib- xsmtpsib-
+sendinblue url 40 xkeysib- xsmtpsib-
 resend name 20 re_
 postmark url 20 pmk_
 square url 20 sq0atp- sq0csp- sq0idp- EAAAE
-paypal url 30 access_token$production$ access_token$sandbox$
+braintree dollar 30 access_token$production$ access_token$sandbox$
 plaid url 20 access-production- access-sandbox- access-development-
 adyen base64 60 AQE
 easypost word 40 EZAK EZTK
@@ -237,13 +238,13 @@ PATTERNS = (
         ("authorization",),
         r"(?i)(?P<before>authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
         r"(?:(?:bearer|basic|token|api[_-]?key)\s{1,4}|(?=[A-Za-z._~+/=-]{0,40}[0-9][A-Za-z0-9._~+/=-]{19})))"
-        r"[A-Za-z0-9._~+/=-]{8,}",
+        r"[A-Za-z0-9._~+/=:-]{8,}",
     ),
     Pattern(
         "header",  # Bearer VALUE anywhere; a word of prose has no digit
         ("bearer",),
         r"(?i)(?P<before>(?<![A-Za-z0-9_-])bearer\s{1,4}[\"'`]?)"
-        r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=-]{12,}",
+        r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=:-]{12,}",
     ),
     Pattern(
         "credential",  # the password is VALUE: with a digit or a sign, or in quotes; otherwise it is prose
@@ -429,7 +430,7 @@ KEY_CHARACTERS_MAX = 200  # a longer key is data and names no secret
 
 _PLACEHOLDER = re.compile(
     r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
-    r"|(?:your|my|example|placeholder|dummy|changeme|change|insert|replace|enter|add|put|some|sample|fake|mock)[_-]"
+    r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
     r"|(?:undefined|changeme|placeholder|redacted)$",
     re.IGNORECASE,
 )
@@ -492,7 +493,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _STANDARD_ALPHABET = ("abcdefghij", "ABCDEFGHIJ", "qwertyuiop")  # of a regular expression or a placeholder
 
 
-def _is_strong(run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: bool = False) -> bool:
+def _is_strong(
+    run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: bool = False, above: float = 0.42
+) -> bool:
     """Return True for a run that only a machine would write, such as a key. A digest counts only if `hexadecimal`."""
     if len(run) < at_least or _is_placeholder(run) or any(each in run for each in _STANDARD_ALPHABET):
         return False
@@ -501,7 +504,7 @@ def _is_strong(run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: boo
     has_digit = any("0" <= each <= "9" for each in run)
     if not has_digit and (run.islower() or run.isupper() or len(run) < 20):
         return False
-    return randomness(run) >= (0.42 if has_digit else 0.55) and len(set(run[:JUDGED_CHARACTERS_MAX])) >= 7
+    return randomness(run) >= (above if has_digit else 0.55) and len(set(run[:JUDGED_CHARACTERS_MAX])) >= 7
 
 
 # -- Runs with a prefix --------------------------------------------------------------------------------------------
@@ -515,19 +518,24 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
     " ng trace span job task pod node host ssh rsa ecdsa ed25519 data base64 tx block public pub pk nonce blob object"
     " page session sess conv conversation part prompt item row test fixture snapshot backup upload tmp temp version v"
     " www cdn static assets dist app web lib libs pkg package release refs tag branch merge feature fix container"
-    " nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs report key1 gravatar avatar"
+    " git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs report key1 gravatar avatar"
     " component button container wrapper header footer nav card form input label srv svc mica doc docs".split()
 )
 _MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth access oauth bot cred ak pwd pw".split())
 _RUN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
-_BODY = re.compile(r"[A-Za-z0-9]{10}")
+_BODY = re.compile(r"[A-Za-z0-9]{6}")
 _LONG = re.compile(rf"(?<!\S)\S{{{RUN_CHARACTERS_MIN},}}+")
 _PARTS = re.compile(r"[_.-]+")
+_VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _TAIL = re.compile(r"[+/=][A-Za-z0-9_+/=-]*+")
 
 
 def _prefixed(run: str) -> bool:
     """Return True if a run is a short prefix, a separator and a random body, as the keys of most vendors are."""
+    if _GLUED.fullmatch(run) is not None:
+        return not run.lower().startswith(("sha", "md5", "qm", "bafy")) and _is_strong(run, above=0.3)
+    if "." in run and _is_pair(run.split(".")):
+        return True
     if _UUID.search(run):
         marked = _PARTS.split(run.lower(), maxsplit=1)[0]
         return marked in _MARKS and not _UUID.match(run)
@@ -537,30 +545,67 @@ def _prefixed(run: str) -> bool:
         part = run[place : separator.start()]
         if len(part) > 14 or (len(part) > 5 and randomness(part) >= 0.5 and any(each.isdigit() for each in part)):
             break
-        prefix.append(part.lower())
+        prefix.append(part if part.isupper() else part.lower())
         place = separator.end()
         body = run[place:]
         if len(prefix) > 4 or len(body) < RUN_CHARACTERS_MIN:
             return False
         first = _PARTS.split(body, maxsplit=1)[0]
-        if len(first) < 6 or not prefix[0][:1].isalpha():
+        if len(first) < 4 or not prefix[0][:1].isalpha():
             continue
         if _is_body(body, separator=run[separator.start()], prefix=prefix):
             return True
     return False
 
 
+_GLUED = re.compile(r"(?=[a-fA-F]{0,3}[g-zG-Z])[A-Za-z]{2,5}[0-9a-f]{32,64}")  # dapi0123…, without a separator
+
+
+def _is_pair(parts: list[str]) -> bool:
+    """Return True for two or three random parts with points between them, as in a web token."""
+    if not 2 <= len(parts) <= 4 or len(parts[0]) < 14 or len(parts[-1]) < 20:
+        return False
+    return (_is_strong(parts[0], at_least=14) or randomness(parts[0]) >= 0.5) and _is_strong(parts[-1], at_least=20, hexadecimal=True)
+
+
+def _is_bare(text: str, start: int, end: int) -> bool:
+    """Return True for a random run of letters of both cases and digits that stands by itself, and not in a list."""
+    run = text[start:end]
+    if not 30 <= len(run) <= 200 or run.isupper() or run.islower() or not run.replace("_", "").replace("-", "").isalnum():
+        return False
+    if _PARTS.split(run, maxsplit=1)[0].lower() in _NO_KEYS:
+        return False
+    before, after = text[max(0, start - 2) : start], text[end : end + 4].lstrip("=")
+    if (before and not before[-1].isspace() and before[-1] not in "\"'`(") or before[:1] == "=":
+        return False
+    if after and not after[0].isspace() and after[0] not in "\"'`).,;!?":
+        return False
+    digits = sum(each.isdigit() for each in run)
+    if digits < 3 or randomness(run) < 0.55 or not _is_strong(run) or run.startswith(("AAAA", "eyJ", "Qm", "iVBOR")):
+        return False
+    line_before = text[max(0, start - 60) : start].rstrip()
+    return _NOT_BARE.search(line_before) is None and _BLOCK.search(line_before) is None and _BLOCK.match(text, end) is None
+
+
+_NOT_BARE = re.compile(r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity|cursor|nonce|\bkey\s*id")
+_BLOCK = re.compile(r"[\"']?,?\s*\n\s*[\"']?[A-Za-z0-9+/=_-]{30,}(?:\s|$)|[A-Za-z0-9+/]{30,}=*$")
+
+
 def _is_body(body: str, *, separator: str, prefix: list[str]) -> bool:
     joined = _PARTS.sub("", body[: JUDGED_CHARACTERS_MAX * 2])
-    if prefix[-1] in _NO_KEYS or (prefix[0] in _NO_KEYS and not _MARKS.intersection(prefix)) or len(joined) < 16:
+    if prefix[-1] in _NO_KEYS or (prefix[0] in _NO_KEYS and not _MARKS.intersection(prefix)) or len(joined) < (
+        14 if _MARKS.intersection(prefix) else RUN_CHARACTERS_MIN
+    ):
         return False
     if _HEX.fullmatch(joined):
         short = sum(map(len, prefix)) <= 10
         marked = bool(_MARKS.intersection(prefix)) or any(each.endswith(("key", "pat", "tok")) for each in prefix)
-        return len(joined) >= 24 and (marked or (separator == "_" and short)) and _is_strong(joined, hexadecimal=True)
+        coined = len(prefix) == 1 and (len(prefix[0]) < 4 or prefix[0].isupper() or not _VOWEL.search(prefix[0]))
+        hexadecimal = len(joined) >= 24 and (marked or (separator == "_" and short))
+        return (hexadecimal or (coined and len(joined) >= 32)) and _is_strong(joined, hexadecimal=True)
     if "." in body and max(map(len, body.split("."))) < 16:
         return False
-    return _is_strong(joined, at_least=16) and randomness(_PARTS.split(body)[0] or joined) >= 0.35
+    return _is_strong(joined, at_least=14) and randomness(_PARTS.split(body)[0] or joined) >= 0.3
 
 
 def _find_runs(text: str, vendors: dict[str, list[tuple[str, Vendor]]], found: list[Span]) -> None:
@@ -575,7 +620,9 @@ def _find_runs(text: str, vendors: dict[str, list[tuple[str, Vendor]]], found: l
         for run in _RUN.finditer(word):
             if run.end() - run.start() < 20 or any(begin < run.end() and run.start() < end for begin, end, _ in known):
                 continue
-            if _prefixed(run[0]):
+            if _is_bare(text, start + run.start(), start + run.end()):
+                found.append((start + run.start(), start + run.end(), GENERIC))
+            elif _prefixed(run[0]):
                 tail = _TAIL.match(word, run.end())
                 is_part = tail is not None and ("+" in tail[0] or tail[0].strip("=") == "" or _is_strong(tail[0][1:]))
                 found.append((start + run.start(), start + (tail.end() if tail and is_part else run.end()), GENERIC))
@@ -605,14 +652,16 @@ def _find_vendors(word: str, vendors: dict[str, list[tuple[str, Vendor]]]) -> li
 
 def _is_apart(word: str, place: int, prefix: str, body: str) -> bool:
     """Return True unless a prefix is the end of another word, or its body consists of words."""
-    if body.isalpha() and body.islower() or any(each in body for each in _STANDARD_ALPHABET):
+    if (body.isalpha() and body.islower()) or any(each in body for each in _STANDARD_ALPHABET):
         return False
     before = word[place - 1] if place else ""
-    if before.isalnum():
-        # `xghp_…`: a separator within the prefix makes it unmistakable, if the body is random
+    if before.isalnum():  # a separator within the prefix makes it unmistakable, if the body is random
         return len(prefix) > 3 and not prefix.isalnum() and randomness(body) >= 0.4
+    if before in {"+", "/"} and prefix.isalnum() and place > 12 and randomness(word[max(0, place - 24) : place - 1]) >= 0.45:
+        return False  # a part of a longer text in base64
     if prefix.isalnum() or len(prefix) <= 4:
-        return randomness(body) >= 0.4 and not (before in {"+", "/"} and prefix.isalnum() and len(word) > 120)
+        fixed = _HEX.fullmatch(body) or (body.isupper() and any(each.isdigit() for each in body))
+        return randomness(body) >= (0.1 if fixed else 0.35)
     return randomness(body) >= 0.15 or any(each.isdigit() for each in body)
 
 
@@ -633,7 +682,7 @@ _WEAK_STEMS = (  # names of secrets that only count beside a random run
     *("seed", "salt", "cookie", "session", "webhook", "licen", "anmeld", "bearer", "pin", "clef"),
 )
 _PASSWORDS = frozenset(
-    "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp senha wachtwoord hasło"
+    "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha wachtwoord hasło"
     " lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave psk requirepass masterauth bindpw"
     " rootpw passwordhash şifre parola passwörter userpass userpw userpwd mot_de_passe passin passout".split()
 )
@@ -648,7 +697,7 @@ _WEAK = frozenset(
 )
 _KEY_OF = frozenset(  # this key is no secret
     "public pub primary foreign cache sort partition object idempotency translation hash group dict map query index"
-    " unique storage s3 i18n lookup row column composite registry arrow message label react json data config config_map"
+    " unique s3 i18n lookup row column composite registry arrow message label react json data config config_map"
     " field dedup routing shard session_cache sha fingerprint host known_hosts".split()
 )
 _NOT_ITSELF = frozenset(  # `token_count` is no token
@@ -676,6 +725,8 @@ def _strength(name: str) -> str:
     words = [word.rstrip("0123456789") or word for word in lower.split("_") if word]
     while len(words) > 1 and words[-1] in _SUFFIXES:
         words.pop()
+    if words[-2:] in (["key", "id"], ["secret", "id"]):
+        return "weak"
     if not words or words[-1] in _NOT_ITSELF:
         return ""
     last = words[-1]
@@ -700,9 +751,10 @@ _LINK = Pattern(
     (?:s\b)?["'`*_\])]{0,4}
     (?:\s{1,2}\([^()\n]{0,40}\))?
     (?:
-        (?P<xml>(?:[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|["'][^<>\n]{0,20}\bvalue\s{0,2}=\s{0,2}))
+        (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4})
+        |(?P<xml>[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
         |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s-{1,2}\s)[\s>]{0,12})
-        |(?P<prose>[^.:=|<>\r\n"'`;]{0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
+        |(?P<prose>(?:[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
             |sont|wird|reads|became|becomes|equals|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|jetzt\s|ahora\s
             |maintenant\s|set\sto\s|auf\s)?
             |[^.:=|<>\r\n"'`;]{1,60}?\s{0,2}(?::|=|→|->)\s{1,4})
@@ -710,7 +762,7 @@ _LINK = Pattern(
     )
     """,
 )
-_VALUE = re.compile(r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})(?P<quoted>[^"'`\r\n]{4,512}?)(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))""")
+_VALUE = re.compile(r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))""")
 _TOKENS = re.compile(r"""[^\s"'`<>|,;()\[\]{}=]{12,512}""")
 _TRAILING = ".,;:!?*_)\\]}"
 _PLAIN_VALUE = re.compile(  # a version, a number with its unit, a date, an address, a path
@@ -733,6 +785,8 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     signs = any(each in "!@#$%^&*+=~?€£§" for each in value[:-1])
     if linked and re.fullmatch(r"[A-Za-z]{4,}\d{1,6}", value) and not _NAMED.search(value):
         return True
+    if linked and digits and value.count("-") > 1 and any(part.isdigit() for part in value.split("-")[1:]):
+        return any(part.isalpha() for part in value.split("-"))  # words and a number
     if _PLAIN_VALUE.fullmatch(value) or _UUID.fullmatch(value):
         return False
     if _NAMED.search(value) and randomness(value) < 0.5:
@@ -812,8 +866,11 @@ def _is_value(
         return False
     if any(each.isspace() for each in value):
         return False
-    about_digest = bool(_HEX_WORDS.search(name) or _HEX_WORDS.search(text, max(0, link.start() - 60), link.end() + 4))
-    if _is_strong(value, hexadecimal=kind != "space" and len(value) >= 20 and not about_digest):
+    around = text[max(0, link.start() - 60) : link.end() + len(value) + 40].replace(value, "")
+    about_digest = _HEX_WORDS.search(around) is not None
+    is_far = kind == "space" and len(value) in {7, 40, 64}  # as long as a digest
+    above = 0.42 if kind == "space" else 0.33
+    if _is_strong(value, hexadecimal=len(value) >= 20 and not about_digest and not is_far, above=above):
         return not (kind == "space" and "/" in value) and not _is_expression(value)
     if strength == "weak":
         return False
@@ -822,12 +879,13 @@ def _is_value(
     if strength == "password":
         if kind == "xml" and value.isalpha() and value.islower() and len(value) >= 8 and not _NAMED.search(value):
             return value not in {"required", "optional", "undefined", "password"}
-        return _is_chosen(value, linked=kind != "space" or quoted)
+        return _is_chosen(value, linked=kind != "space" or quoted or name in _NATIVE)
     if kind == "space":
         return _is_strong(value, at_least=12) or (len(value) >= 10 and _is_chosen(value, linked=False))
     return _is_chosen(value, linked=False) and len(value) >= 8 and randomness(value) > 0.35
 
 
+_NATIVE = ("requirepass", "masterauth", "bindpw", "rootpw", "masterpass")  # no words follow these
 _EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/-]+)+[A-Za-z_$][\w$]*|[!&|+*/-].*")
 
 
@@ -836,6 +894,9 @@ def _is_expression(value: str) -> bool:
     return bool(_EXPRESSION.fullmatch(value)) and max(map(randomness, re.split(r"[^\w$]+", value))) < 0.5 or (
         any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6
     )
+
+
+_AS = re.compile(r"(?i)={0,2}[\"'`)*_]{0,3}\s(?:as|als|como|comme|is|ist|es|est|para|pour|for|für)\s(?:[\w'-]+\s){0,3}[\w']{0,3}")
 
 
 def _find_near(text: str, start: int, end: int, found: list[Span]) -> None:
@@ -848,7 +909,13 @@ def _find_near(text: str, start: int, end: int, found: list[Span]) -> None:
             if last == stop and last < len(text) and (whole := _TOKENS.match(text, match.start())) is not None:
                 last = whole.end()
             value = text[match.start() : last].rstrip(_TRAILING)
-            if "/" in value or ":" in value or "@" in value or "." in value or "redacted" in value or value.startswith("eyJ"):
+            if "redacted" in value or value.startswith("eyJ"):
+                continue
+            if begin < start and _AS.fullmatch(text, last, start) is not None:  # VALUE as the password
+                if _is_strong(value, hexadecimal=True, above=0.33) and not value.startswith(("http", "/")):
+                    found.append((match.start(), match.start() + len(value), GENERIC))
+                continue
+            if "/" in value or ":" in value or "@" in value or "." in value:
                 continue
             if "\n" in text[min(match.start(), end) : max(match.start(), start)]:
                 continue
@@ -1036,11 +1103,17 @@ def _find_wraps(text: str) -> list[tuple[int, int, str]]:
 
 
 def _is_split(head: str, tail: str) -> bool:
-    if not _is_strong((head[-60:] + tail[:60]).replace("/", "").replace(".", "").replace("-", ""), at_least=16, hexadecimal=True):
-        return False
+    """Return True if the end of a line and the beginning of the next are parts of one random run."""
+    head = _AFTER_SIGN.split(head)[-1]
     if tail.isalpha() and (tail.islower() or tail.istitle()) and (len(tail) < 3 or randomness(tail) < 0.4):
         return False
+    joined = _PARTS.sub("", head[-60:] + tail[:60]).replace("/", "")
+    if not _is_strong(joined, hexadecimal=True, above=0.2):
+        return False
     return len(head) < 6 or randomness(head[-40:]) >= 0.25 or randomness(tail) >= 0.5
+
+
+_AFTER_SIGN = re.compile(r"[=:@~%]")
 
 
 # -- All rules ---------------------------------------------------------------------------------------------------------
@@ -1086,10 +1159,12 @@ class Rules:
         return text
 
     def _search(self, text: str) -> list[Span]:
-        lower = _lower(text)
-        has_runs = _has_runs(text)
+        lower = text.lower()
+        has_runs = max(map(len, text.split()), default=0) >= RUN_CHARACTERS_MIN and _has_runs(text)
         if not has_runs and not _has_names(text, lower):
             return []
+        if len(lower) != len(text):
+            lower = _lower(text)
         spans = self._find(text, lower, has_runs)
         if not text.isascii() or "\n" in text or any(each in text for each in _HIDDEN_BY):
             view = View(text)
@@ -1110,7 +1185,12 @@ class Rules:
             if number < len(PATTERNS):
                 pattern = PATTERNS[number]
                 if pattern.kind not in self._without:
-                    found += [(_value_start(match), match.end(), pattern.kind) for match in pattern.regex.finditer(text)]
+                    places = [(_value_start(match), match.end()) for match in pattern.regex.finditer(text)]
+                    found += [
+                        (start, end, pattern.kind)
+                        for start, end in places
+                        if pattern.kind == "pem" or not _is_filler(text[start : min(end, start + 200)])
+                    ]
         if has_runs:
             _find_runs(text, self._vendors, found)
         for number, judge in ((len(PATTERNS), _assigned), (len(PATTERNS) + 1, _phrase)):
@@ -1147,15 +1227,14 @@ def _replace(text: str, spans: list[Span]) -> str:
 def _lower(text: str) -> str:
     """Return the text in lower case; every character stays where it is."""
     lower = text.lower()
-    return lower if len(lower) == len(text) else "".join(each.lower() if len(each.lower()) == 1 else each for each in text)
+    if len(lower) == len(text):
+        return lower
+    return "".join(each.lower() if len(each.lower()) == 1 else each for each in text)
 
 
 def _has_runs(text: str) -> bool:
     """Return True for a text with a long run that does not consist of words."""
-    words = text.split()
-    if max(map(len, words), default=0) < RUN_CHARACTERS_MIN:
-        return False
-    return any(_is_odd(word) for word in words if len(word) >= RUN_CHARACTERS_MIN)
+    return any(_is_odd(word) for word in text.split() if len(word) >= RUN_CHARACTERS_MIN)
 
 
 def _is_odd(word: str) -> bool:
@@ -1195,6 +1274,8 @@ def _has_names(text: str, lower: str) -> bool:
         or "senha" in lower
         or "echo " in lower
         or ":*:" in lower
+        or ":5432:" in lower
+        or "auth " in lower
         or "://:" in lower
         or "identified" in lower
         or "seed" in lower
@@ -1305,10 +1386,14 @@ def _is_working_directory(match: re.Match[str], value: str) -> bool:
     return match["key"].lower() == "pwd" and value.startswith(("/", "~", "."))
 
 
+def _is_filler(value: str) -> bool:
+    return bool(_PLACEHOLDER.match(value) or _FILLER.search(value, 0, 200))
+
+
 def _is_placeholder(value: str) -> bool:
     return (
         len(set(value)) <= 2
-        or bool(_PLACEHOLDER.match(value) or _FILLER.search(value, 0, 200))
+        or _is_filler(value)
         or (len(value) >= RUN_CHARACTERS_MIN and len(_SEQUENCE.sub("", value[:200])) < 8)
     )
 
