@@ -21,7 +21,7 @@ Patterns are compiled on first use.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import cached_property, lru_cache
 
 
@@ -270,11 +270,6 @@ PATTERNS = (
     Pattern("twilio", ("sk",), _APART + r"SK[0-9a-f]{32}(?![0-9a-zA-Z])"),
     Pattern("telegram", (":aa",), _APART + r"(?:bot)?[0-9]{8,10}:AA[A-Za-z0-9_-]{32,34}(?![A-Za-z0-9_-])"),
     Pattern(
-        "discord",
-        (".",),
-        r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_.-])",
-    ),
-    Pattern(
         "webhook",  # anyone who has the address may post
         ("webhook", "api.telegram"),
         r"(?i)(?P<before>(?:/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{6,20}/|/webhook(?:b2|s)?/|/bot(?=[0-9]{8})))"
@@ -316,7 +311,11 @@ PATTERNS = (
     ),
     Pattern(
         "flag",  # redis-cli -a VALUE, ldapsearch -w VALUE, openssl -passin pass:VALUE
-        (" -", " /p:"),
+        (
+            *("redis-cli", "ldap", "mongo", "mosquitto", "sqlcmd", "bcp ", "zip ", "7z", "ipmitool", "cqlsh", "oc ", "az "),
+            *("twine", "evil-winrm", "exec", "rpcclient", "isql", "influx", "arangosh", "clickhouse", "tsql", "sftp"),
+            *("plink", "pscp", "rar ", "xfreerdp", "vault", "openssl", "htpasswd", "smbclient"),
+        ),
         r"(?P<before>\b(?:redis-cli\b[^\n|;&]{0,200}?\s(?:-a|--pass)[ =]{1,2}"
         r"|ldap(?:search|add|modify|passwd|whoami|delete)\b[^\n|;&]{0,200}?\s-w ?"
         r"|(?:mongo(?:sh|dump|restore|export|import)?|mosquitto_(?:pub|sub)|sqlcmd|bcp|zip|unzip|ipmitool|cqlsh|oc|az|twine"
@@ -511,7 +510,7 @@ def _is_strong(
 
 _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that is no secret
     "sha sha1 sha2 sha224 sha256 sha384 sha512 md5 blake2b blake3 crc crc32 h1 hash digest etag checksum integrity"
-    " fingerprint uuid guid urn oid cid did id ids toolu msg req request call chatcmpl cmpl resp rs fc run step thread"
+    " fingerprint uuid guid urn oid cid did id ids toolu msg wrkspc workspace ws draft rfc req request call chatcmpl cmpl resp rs fc run step thread"
     " asst file org proj project user usr cus customer sub pi pm ch evt event price prod si seti txn acct account cs"
     " order invoice inv ftjob batch gen wf exec dpl deployment vpc subnet sg ami eni vol snap rtb igw arn commit rev"
     " build image img layer cache chunk asset font icon css js main index vendor bundle styles style module sc svelte"
@@ -771,7 +770,7 @@ _PLAIN_VALUE = re.compile(  # a version, a number with its unit, a date, an addr
     r"|[A-Za-z_][\w-]*(?:[.:]{1,2}[A-Za-z_][\w-]*)+"
     r"|[A-Za-z]{2,}\d{0,2}(?:[_-](?:[A-Za-z]{2,}\d{0,2}|v?\d{1,3}))+"
 )
-_HEX_WORDS = re.compile(r"(?i)commit|digest|hash|sha-?\d|checksum|md5|revision|etag|integrity|fingerprint|public|uuid")
+_HEX_WORDS = re.compile(r"(?i)commit|signature|digest|hash|sha-?\d|checksum|md5|revision|etag|integrity|fingerprint|public|uuid")
 
 
 def _is_chosen(value: str, *, linked: bool) -> bool:
@@ -800,10 +799,10 @@ _NAMED = re.compile(r"(?i)pass(?:w|$)|secret|token|key")
 _WORD_CHARACTERS = re.compile(r"[A-Za-z]+")
 
 
-def _find_named(text: str, lower: str, has_runs: bool, found: list[Span]) -> list[int]:
+def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[Span]) -> list[int]:
     """Find the values beside names of secrets. Returns where the names begin. Weak names count only beside runs."""
     ends: dict[int, int] = {}
-    stems = _STEMS + _WEAK_STEMS if has_runs else _STEMS
+    stems = _STEMS + _WEAK_STEMS if odd else _STEMS
     for stem in stems:
         place = lower.find(stem)
         while place >= 0:
@@ -813,19 +812,21 @@ def _find_named(text: str, lower: str, has_runs: bool, found: list[Span]) -> lis
             start, end = before.start(), ended.end()
             if end - start <= NAME_CHARACTERS_MAX and start not in ends:
                 name = text[start:end].rstrip("-_")
-                _find_beside(text, start, start + len(name), has_runs, found)
+                _find_beside(text, start, start + len(name), odd, found)
             ends[start] = end
             place = lower.find(stem, max(end, place + len(stem)))
     return sorted(ends)
 
 
-def _find_beside(text: str, start: int, end: int, has_runs: bool, found: list[Span]) -> None:
+def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], found: list[Span]) -> None:
     name = text[start:end]
     strength = _strength(name)
     if not strength:
         return
-    if strength == "weak" and not _LONG_NEAR.search(text, max(0, start - 80), end + 160):
-        return
+    if strength == "weak":
+        near = bisect_left(odd, (start - NEAR_CHARACTERS, 0))
+        if near == len(odd) or odd[near][0] > end + 2 * NEAR_CHARACTERS:
+            return
     lower = name.lower()
     if lower in {"key", "clave", "clé", "pass", "auth", "schlüssel"} and text[max(0, start - 8) : start].lower().endswith(
         ("public ", "foreign ", "primary ", "cache ", "ssh ")
@@ -834,11 +835,8 @@ def _find_beside(text: str, start: int, end: int, has_runs: bool, found: list[Sp
     link = _LINK.regex.match(text, end)
     if link is not None and _find_value(text, link, strength, name, found):
         return
-    if has_runs:
-        _find_near(text, start, end, found)
-
-
-_LONG_NEAR = re.compile(r"[^\s\"'`<>|,;()\[\]{}=]{12}")
+    if odd:
+        _find_near(text, start, end, odd, found)
 
 
 def _find_value(text: str, link: re.Match[str], strength: str, name: str, found: list[Span]) -> bool:
@@ -853,6 +851,9 @@ def _find_value(text: str, link: re.Match[str], strength: str, name: str, found:
         after = text[match.start(which) + len(value) : match.start(which) + len(value) + 1]
         if after in {"(", "["} and value:
             return False
+    is_element = kind == "xml" and text.startswith(">", match.start() - 1)
+    if is_element and not text.startswith("<", match.start(which) + len(value)):
+        return False
     if not _is_value(value, kind, strength, quoted=which == "quoted", text=text, link=link, name=name):
         return False
     found.append((match.start(which), match.start(which) + len(value), GENERIC))
@@ -866,11 +867,13 @@ def _is_value(
         return False
     if any(each.isspace() for each in value):
         return False
-    around = text[max(0, link.start() - 60) : link.end() + len(value) + 40].replace(value, "")
-    about_digest = _HEX_WORDS.search(around) is not None
     is_far = kind == "space" and len(value) in {7, 40, 64}  # as long as a digest
-    above = 0.42 if kind == "space" else 0.33
-    if _is_strong(value, hexadecimal=len(value) >= 20 and not about_digest and not is_far, above=above):
+    above = 0.42 if kind == "space" or strength == "weak" else 0.33
+    hexadecimal = False
+    if _HEX.fullmatch(value) or _UUID.fullmatch(value):
+        around = text[max(0, link.start() - 60) : link.end() + len(value) + 40].replace(value, "")
+        hexadecimal = len(value) >= 20 and not is_far and _HEX_WORDS.search(around) is None
+    if _is_strong(value, hexadecimal=hexadecimal, above=above):
         return not (kind == "space" and "/" in value) and not _is_expression(value)
     if strength == "weak":
         return False
@@ -891,7 +894,7 @@ _EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/-]+)+[A-Za-z_$][\w$]*|[!
 
 def _is_expression(value: str) -> bool:
     """Return True for code: a name with attributes, or operators between names."""
-    return bool(_EXPRESSION.fullmatch(value)) and max(map(randomness, re.split(r"[^\w$]+", value))) < 0.5 or (
+    return bool(_EXPRESSION.fullmatch(value)) and max(randomness(each) if len(each) > 9 else 0 for each in re.split(r"[^\w$]+", value)) < 0.5 or (
         any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6
     )
 
@@ -899,28 +902,41 @@ def _is_expression(value: str) -> bool:
 _AS = re.compile(r"(?i)={0,2}[\"'`)*_]{0,3}\s(?:as|als|como|comme|is|ist|es|est|para|pour|for|für)\s(?:[\w'-]+\s){0,3}[\w']{0,3}")
 
 
-def _find_near(text: str, start: int, end: int, found: list[Span]) -> None:
+def _find_odd(text: str) -> list[tuple[int, int]]:
+    """Return the places of all runs that might be a secret if a name is near."""
+    odd = []
+    for match in _TOKENS.finditer(text):
+        value = match[0]
+        if _MIX.search(value) is None or "redacted" in value or value.startswith(("http", "/", "eyJ")):
+            continue
+        value = value.rstrip(_TRAILING)
+        if _PARTS.split(value.lower(), maxsplit=1)[0] in _NO_KEYS or _ID_BEFORE.search(text, match.start() - 12, match.start()):
+            continue
+        odd.append((match.start(), match.start() + len(value)))
+    return odd
+
+
+_ID_BEFORE = re.compile(r"(?i)(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z")
+NEAR_CHARACTERS = 80
+
+
+def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], found: list[Span]) -> None:
     """Find random runs in the words before and after the name of a secret."""
-    for begin, stop in ((max(0, start - 80), start), (end, end + 120)):
-        for match in _TOKENS.finditer(text, begin, stop):
-            if begin and match.start() == begin and not text[begin - 1].isspace():
-                continue  # cut
-            last = match.end()
-            if last == stop and last < len(text) and (whole := _TOKENS.match(text, match.start())) is not None:
-                last = whole.end()
-            value = text[match.start() : last].rstrip(_TRAILING)
-            if "redacted" in value or value.startswith("eyJ"):
-                continue
-            if begin < start and _AS.fullmatch(text, last, start) is not None:  # VALUE as the password
-                if _is_strong(value, hexadecimal=True, above=0.33) and not value.startswith(("http", "/")):
-                    found.append((match.start(), match.start() + len(value), GENERIC))
-                continue
-            if "/" in value or ":" in value or "@" in value or "." in value:
-                continue
-            if "\n" in text[min(match.start(), end) : max(match.start(), start)]:
-                continue
-            if _is_strong(value) and randomness(value) >= 0.5:
-                found.append((match.start(), match.start() + len(value), GENERIC))
+    for number in range(bisect_left(odd, (start - NEAR_CHARACTERS, 0)), len(odd)):
+        begin, last = odd[number]
+        if begin > end + NEAR_CHARACTERS:
+            break
+        value = text[begin:last]
+        if last <= start and _AS.fullmatch(text, last, start) is not None:  # VALUE as the password
+            if _is_strong(value, hexadecimal=True, above=0.33):
+                found.append((begin, last, GENERIC))
+        elif (
+            not any(each in value for each in "/:@.")
+            and _is_strong(value)
+            and randomness(value) >= 0.5
+            and "\n" not in text[min(begin, end) : max(last, start)]
+        ):
+            found.append((begin, last, GENERIC))
 
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
@@ -940,8 +956,9 @@ def _find_cells(text: str, names: list[int], found: list[Span]) -> None:
             continue
         heads = [cell.strip().strip("`*\"'") for cell in head.split(cut)]
         columns = {number: strength for number, each in enumerate(heads) if (strength := _strength(each.replace(" ", "_")))}
-        if columns and all(len(each) <= 30 and not any(sign in each for sign in "=:{}()") for each in heads):
-            done = _find_rows(text, end + 1, cut, columns, found)
+        is_head = all(len(each) <= 30 and not any(sign in each for sign in "=:{}()") for each in heads)
+        if columns and is_head and (cut == "|" or all(heads)):
+            done = _find_rows(text, end + 1, cut, len(heads), columns, found)
 
 
 def _cut(line: str) -> str:
@@ -951,13 +968,13 @@ def _cut(line: str) -> str:
     return "|" if line.count("|") > 1 else next((each for each in ",\t;" if each in line), "")
 
 
-def _find_rows(text: str, place: int, cut: str, columns: dict[int, str], found: list[Span]) -> int:
+def _find_rows(text: str, place: int, cut: str, cells: int, columns: dict[int, str], found: list[Span]) -> int:
     """Find the values of these columns in the rows that begin at `place`. Returns where the table ends."""
     while place < len(text):
         end = text.find("\n", place)
         end = len(text) if end < 0 else end
         row = text[place:end]
-        if len(row) > CELLS_CHARACTERS_MAX or cut not in row:
+        if len(row) > CELLS_CHARACTERS_MAX or row.count(cut) + 1 != cells:
             break
         at = place
         for number, cell in enumerate(row.split(cut)):
@@ -1166,7 +1183,7 @@ class Rules:
         if len(lower) != len(text):
             lower = _lower(text)
         spans = self._find(text, lower, has_runs)
-        if not text.isascii() or "\n" in text or any(each in text for each in _HIDDEN_BY):
+        if not text.isascii() or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
             view = View(text)
             if view.text != text:
                 shown = self._find(view.text, _lower(view.text), _has_runs(view.text))
@@ -1197,7 +1214,7 @@ class Rules:
             if number in numbers:
                 regex = _ALL_PATTERNS[number].regex
                 found += [span for match in regex.finditer(text) if (span := judge(match)) is not None]
-        names = _find_named(text, lower, has_runs, found)
+        names = _find_named(text, lower, _find_odd(text) if has_runs else [], found)
         if names and "\n" in text:
             _find_cells(text, names, found)
         return found
