@@ -458,12 +458,13 @@ _SECRET_NAME = re.compile(
 _HEADERS = ("authorization", "proxy_authorization", "cookie", "set_cookie")
 KEY_CHARACTERS_MAX = 200  # a longer key is data and names no secret
 
-BIGRAMS = (  # the pairs of letters that make up 95 % of words in English, German, French, Spanish and code
-    "abacadagaiakalamanaparasatauavawaybabeblbobrbubycacccechcickclcocrctcudadddedidodrdseaecedeeefegeielemenepeqeres"
-    "etevewexeyfafefffiflfofrftfugageghgigrgshahehihoibicidieifigiliminioipirisitivizkekiknkslaldlelflilllolsltlulyma"
-    "mbmemimmmompmsnancndnengninknlnnnonsntnunvnyoaobocodofogokolomonoooporosotouovowpapepiplpoppprpsptpuqurarcrdrerg"
-    "rirkrmrnrorrrsrtrurvrysascseshsisksospssstsuswsytatctethtitltotrtstttutyucueulumunupurusutvaveviwawewhwiwnwowrxc"
-    "xtynypysytze"
+BIGRAMS = (  # the 300 pairs of letters that make up 96 % of words in prose and code
+    "abacadafagaiakalamanaparasatauavawaxayazbabebiblbobrbsbucacccechcickclcocrcsctcucydadddedidldodrdsdueaebecedeeef"
+    "egeheielemeneoepeqereseteuevewexeyeñfafefffiflfofrfsftfufygageggghgiglgmgngogrgsguhahehihlhohrhthuiaibicidieifig"
+    "ikiliminioipirisitivixizjejukakekikslalcldlelilllolplsltlulvlylümambmemimlmmmompmsmunanbncndnenfngninknlnnnonsnt"
+    "nunvnwnyoaobocodofogoiokolomonoooporosotouovowpapephpiplpoppprpsptpupyqurarbrcrdrerfrgrirkrlrmrnrorprrrsrtrurvry"
+    "rzsascsesfshsiskslsospssstsuswsytatctdtethtitltotptrtstttutwtytzuaubucudueufuguiulumunupurusutvavevivowawewhwiwn"
+    "wowrwsxcxexixpxtyiynypysytzazezlzuzyñaüs"
 )
 RUN_CHARACTERS_MIN = 16  # a shorter run is a secret only if a name or a place says so
 JUDGED_CHARACTERS_MAX = 160  # so many characters of a run show whether it is random
@@ -503,7 +504,22 @@ def _is_strong(
     has_digit = any("0" <= each <= "9" for each in run)
     if not has_digit and (run.islower() or run.isupper() or len(run) < 20):
         return False
+    if _is_wordy(run):
+        return False
     return randomness(run) >= (above if has_digit else 0.55) and len(set(run[:JUDGED_CHARACTERS_MAX])) >= 7
+
+
+def _is_wordy(run: str) -> bool:
+    """Return True for a name: a third of its letters are words between separators."""
+    parts = _PARTS.split(run[:JUDGED_CHARACTERS_MAX])
+    if len(parts) == 1:
+        return False
+    words = [part for part in parts if len(part) > 2 and _WORD.fullmatch(part) and randomness(part) <= 0.34]
+    return 3 * sum(map(len, words)) >= sum(map(len, parts))
+
+
+_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)[0-9]{0,2}")
+_PARTS = re.compile(r"[_.-]+")
 
 
 # -- Runs with a prefix --------------------------------------------------------------------------------------------
@@ -524,7 +540,6 @@ _MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth a
 _RUN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
 _BODY = re.compile(r"[A-Za-z0-9]{6}")
 _LONG = re.compile(rf"(?<!\S)\S{{{RUN_CHARACTERS_MIN},}}+")
-_PARTS = re.compile(r"[_.-]+")
 _VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _TAIL = re.compile(r"[+/=][A-Za-z0-9_+/=-]*+")
 
@@ -602,6 +617,8 @@ def _is_body(body: str, *, separator: str, prefix: list[str]) -> bool:
         coined = len(prefix) == 1 and (len(prefix[0]) < 4 or prefix[0].isupper() or not _VOWEL.search(prefix[0]))
         hexadecimal = len(joined) >= 24 and (marked or (separator == "_" and short))
         return (hexadecimal or (coined and len(joined) >= 32)) and _is_strong(joined, hexadecimal=True)
+    if _is_wordy(body):
+        return False
     if "." in body and max(map(len, body.split("."))) < 16:
         return False
     return _is_strong(joined, at_least=14) and randomness(_PARTS.split(body)[0] or joined) >= 0.3
@@ -784,17 +801,20 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     signs = any(each in "!@#$%^&*+=~?€£§" for each in value[:-1])
     if linked and re.fullmatch(r"[A-Za-z]{4,}\d{1,6}", value) and not _NAMED.search(value):
         return True
+    if linked and _LEET.search(value):
+        return True
     if linked and digits and value.count("-") > 1 and any(part.isdigit() for part in value.split("-")[1:]):
         return any(part.isalpha() for part in value.split("-"))  # words and a number
     if _PLAIN_VALUE.fullmatch(value) or _UUID.fullmatch(value):
         return False
-    if _NAMED.search(value) and randomness(value) < 0.5:
+    if _NAMED.search(value) and randomness(value) < 0.5 and not signs:
         return False
     if linked:
         return digits and (letters or signs or len(value) >= 8) or (letters and signs)
     return letters and digits and (signs or (len(value) >= 7 and randomness(value) > 0.3))
 
 
+_LEET = re.compile(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
 _NAMED = re.compile(r"(?i)pass(?:w|$)|secret|token|key")
 _WORD_CHARACTERS = re.compile(r"[A-Za-z]+")
 
@@ -852,8 +872,10 @@ def _find_value(text: str, link: re.Match[str], strength: str, name: str, found:
         if after in {"(", "["} and value:
             return False
     is_element = kind == "xml" and text.startswith(">", match.start() - 1)
-    if is_element and not text.startswith("<", match.start(which) + len(value)):
-        return False
+    if is_element:
+        value = match[which]
+        if not text.startswith("<", match.end()):
+            return False
     if not _is_value(value, kind, strength, quoted=which == "quoted", text=text, link=link, name=name):
         return False
     found.append((match.start(which), match.start(which) + len(value), GENERIC))
@@ -1421,7 +1443,12 @@ def _is_harmless(value: str, *, at_least: int) -> bool:
 
 def _is_label(value: str) -> bool:
     """Return True for a word that a form shows beside a field, such as `Contraseña`."""
-    return value.isalpha() and (not value.isascii() or value.istitle() or bool(_NAMED.search(value)))
+    if value.isalpha():
+        return not value.isascii() or value.istitle() or bool(_NAMED.search(value))
+    return _SNAKE.fullmatch(value) is not None and _NAMED.search(value) is not None
+
+
+_SNAKE = re.compile(r"[a-z]+(?:[_-][a-z]+)+")  # expired_token, my-client-secret
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
