@@ -305,7 +305,7 @@ PATTERNS = (
     ),
     Pattern(
         "credential",  # the words of a wallet
-        ("seed", "mnemonic", "recovery"),
+        ("seed phrase", "seed_phrase", "seed word", "seed:", "mnemonic", "recovery phrase", "recovery_phrase"),
         r"(?i)(?P<before>\b(?:seed|mnemonic|recovery)(?:[ _]?(?:phrase|words?))?[^a-z\n]{1,4}(?:(?:is|ist|es|est)[ :]{1,3})?[\"'`]?)"
         r"(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
     ),
@@ -538,7 +538,6 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
 )
 _MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth access oauth bot cred ak pwd pw".split())
 _RUN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
-_BODY = re.compile(r"[A-Za-z0-9]{6}")
 _LONG = re.compile(rf"(?<!\S)\S{{{RUN_CHARACTERS_MIN},}}+")
 _VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _TAIL = re.compile(r"[+/=][A-Za-z0-9_+/=-]*+")
@@ -628,7 +627,7 @@ def _find_runs(text: str, vendors: dict[str, list[tuple[str, Vendor]]], found: l
     """Find the keys of known vendors, and runs that look like the key of any other."""
     for long in _LONG.finditer(text):
         word = long[0]
-        if not _BODY.search(word) or not (any(map(word.__contains__, "0123456789")) or not word.islower()):
+        if not _is_odd(word):
             continue
         start = long.start()
         known = _find_vendors(word, vendors)
@@ -729,7 +728,6 @@ _SUFFIXES = frozenset(
     " live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NAME_BEFORE = re.compile(r"[\w-]*\Z")
 _NAME_END = re.compile(r"[\w-]{0,64}")
 NAME_CHARACTERS_MAX = 64
 
@@ -826,10 +824,11 @@ def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[S
     for stem in stems:
         place = lower.find(stem)
         while place >= 0:
-            before = _NAME_BEFORE.search(text, max(0, place - NAME_CHARACTERS_MAX), place)
+            start, first = place, max(0, place - NAME_CHARACTERS_MAX)
+            while start > first and (text[start - 1].isalnum() or text[start - 1] in "_-"):
+                start -= 1
             ended = _NAME_END.match(text, place)
-            assert before is not None and ended is not None
-            start, end = before.start(), ended.end()
+            end = place if ended is None else ended.end()
             if end - start <= NAME_CHARACTERS_MAX and start not in ends:
                 name = text[start:end].rstrip("-_")
                 _find_beside(text, start, start + len(name), odd, found)
@@ -848,6 +847,8 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
         if near == len(odd) or odd[near][0] > end + 2 * NEAR_CHARACTERS:
             return
     lower = name.lower()
+    if strength != "password" and not odd and _DIGIT.search(text, end, end + VALUE_CHARACTERS_MAX) is None:
+        return
     if lower in {"key", "clave", "clé", "pass", "auth", "schlüssel"} and text[max(0, start - 8) : start].lower().endswith(
         ("public ", "foreign ", "primary ", "cache ", "ssh ")
     ):
@@ -857,6 +858,10 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
         return
     if odd:
         _find_near(text, start, end, odd, found)
+
+
+_DIGIT = re.compile(r"[0-9]")
+VALUE_CHARACTERS_MAX = 200  # a name says nothing about what is farther away
 
 
 def _find_value(text: str, link: re.Match[str], strength: str, name: str, found: list[Span]) -> bool:
@@ -911,7 +916,7 @@ def _is_value(
 
 
 _NATIVE = ("requirepass", "masterauth", "bindpw", "rootpw", "masterpass")  # no words follow these
-_EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/-]+)+[A-Za-z_$][\w$]*|[!&|+*/-].*")
+_EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/]+)+[A-Za-z_$][\w$]*|[!&|+*/-].*")
 
 
 def _is_expression(value: str) -> bool:
@@ -938,7 +943,7 @@ def _find_odd(text: str) -> list[tuple[int, int]]:
     return odd
 
 
-_ID_BEFORE = re.compile(r"(?i)(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z")
+_ID_BEFORE = re.compile(r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z")
 NEAR_CHARACTERS = 80
 
 
@@ -1146,10 +1151,10 @@ def _is_split(head: str, tail: str) -> bool:
     head = _AFTER_SIGN.split(head)[-1]
     if tail.isalpha() and (tail.islower() or tail.istitle()) and (len(tail) < 3 or randomness(tail) < 0.4):
         return False
-    joined = _PARTS.sub("", head[-60:] + tail[:60]).replace("/", "")
+    joined = _PARTS.sub("", head[-60:] + tail[:100]).replace("/", "")
     if not _is_strong(joined, hexadecimal=True, above=0.2):
         return False
-    return len(head) < 6 or randomness(head[-40:]) >= 0.25 or randomness(tail) >= 0.5
+    return len(head) < 6 or randomness(head[-40:]) >= 0.25 or randomness(tail) >= 0.4
 
 
 _AFTER_SIGN = re.compile(r"[=:@~%]")
@@ -1277,12 +1282,13 @@ def _has_runs(text: str) -> bool:
 
 
 def _is_odd(word: str) -> bool:
-    if "@" in word or "\x1b" in word:
+    if "@" in word or "\x1b" in word or not word.isascii():
         return True
-    return _BODY.search(word) is not None and not word.isalpha() and _MIX.search(word) is not None
+    return any(_MIX.search(run) for run in _PLAIN_RUN.findall(word))
 
 
-_MIX = re.compile(r"[0-9][A-Za-z]|[a-z][A-Z0-9]|[A-Z][0-9]")
+_PLAIN_RUN = re.compile(r"[A-Za-z0-9_%-]{14,}")
+_MIX = re.compile(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]")
 
 
 _PASS = re.compile(r"pass(?:w|phr|code|[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
@@ -1298,10 +1304,7 @@ def _has_names(text: str, lower: str) -> bool:
         or "secret" in lower
         or "pw" in lower
         or "key" in lower
-        or " -p" in lower
-        or " -u" in lower
-        or " -a" in lower
-        or " -w" in lower
+        or (" -" in lower and (" -p" in lower or "-u" in lower or " -a" in lower or " -w" in lower))
         or "kennw" in lower
         or "clave" in lower
         or "mdp" in lower
@@ -1311,13 +1314,12 @@ def _has_names(text: str, lower: str) -> bool:
         or "cred" in lower
         or "contrase" in lower
         or "senha" in lower
-        or "echo " in lower
+        or ("|" in text and "echo " in lower)
         or ":*:" in lower
         or ":5432:" in lower
-        or "auth " in lower
-        or "://:" in lower
         or "identified" in lower
         or "seed" in lower
+        or "mnemonic" in lower
         or "\x1b" in text
     )
 
