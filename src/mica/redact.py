@@ -20,9 +20,16 @@ Hooks load a copy of this file and nothing else of mica, so it imports only the 
 Patterns are compiled on first use.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_left, bisect_right
 from functools import cached_property, lru_cache
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Pattern:
@@ -467,7 +474,7 @@ BIGRAMS = (  # the 300 pairs of letters that make up 96 % of words in prose and 
     "wowrwsxcxexixpxtyiynypysytzazezlzuzyñaüs"
 )
 RUN_CHARACTERS_MIN = 16  # a shorter run is a secret only if a name or a place says so
-JUDGED_CHARACTERS_MAX = 160  # so many characters of a run show whether it is random
+JUDGED_CHARACTERS_MAX = 100  # so many characters of a run show whether it is random
 
 
 @lru_cache(maxsize=1)
@@ -892,6 +899,8 @@ def _is_value(
 ) -> bool:
     if "[redacted:" in value or len(value) < 4 or _is_placeholder(value) or _ADDRESS.fullmatch(value):
         return False
+    if len(value) > 64 and _MIX.search(value, 0, 64) is None:
+        return False
     if any(each.isspace() for each in value):
         return False
     is_far = kind == "space" and len(value) in {7, 40, 64}  # as long as a digest
@@ -1191,13 +1200,16 @@ class Rules:
                 for prefix in vendor.prefixes:
                     self._vendors.setdefault(prefix[:3], []).append((prefix, vendor))
 
-    def redact(self, text: str) -> str:
-        """Return the text with every known kind of secret replaced by `[redacted:<kind>]`."""
+    def redact(self, text: str, *, keep_lines: bool = False) -> str:
+        """Return the text with every known kind of secret replaced by `[redacted:<kind>]`.
+
+        With `keep_lines`, the line breaks of a secret stay, so that every line of the text keeps its number.
+        """
         for _ in range(ROUNDS_MAX):
             spans = self._search(text)
             if not spans:
                 break
-            before, text = text, _replace(text, spans)
+            before, text = text, _replace(text, spans, keep_lines=keep_lines)
             if text == before:
                 break
         return text
@@ -1251,7 +1263,7 @@ def _value_start(match: re.Match[str]) -> int:
     return match.end("before") if "before" in match.re.groupindex and match["before"] is not None else match.start()
 
 
-def _replace(text: str, spans: list[Span]) -> str:
+def _replace(text: str, spans: list[Span], *, keep_lines: bool) -> str:
     """Replace the spans; those that overlap are one, of the kind that was found first."""
     merged: list[list[int]] = []
     for number, (start, end, _) in sorted(enumerate(spans), key=lambda each: (each[1][0], -each[1][1])):
@@ -1264,6 +1276,8 @@ def _replace(text: str, spans: list[Span]) -> str:
     done = 0
     for start, end, number in merged:
         pieces += [text[done:start], f"[redacted:{spans[number][2]}]"]
+        if keep_lines:
+            pieces.append("\n" * text.count("\n", start, end))
         done = end
     return "".join([*pieces, text[done:]])
 
@@ -1337,6 +1351,11 @@ def redact(text: str) -> str:
     return _ALL.redact(text)
 
 
+def redact_lines(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a text with the secrets in them replaced, also those of several lines. Their number stays."""
+    return _ALL.redact("\n".join(lines), keep_lines=True).split("\n")
+
+
 def redact_data(value: object, *, key: str = "") -> object:
     """Return the JSON value with the secrets in all its texts replaced, as `redact` does.
 
@@ -1363,7 +1382,9 @@ def redact_data(value: object, *, key: str = "") -> object:
 def _redact_named(value: str, key: str) -> str:
     kind = _secret_kind(key) if 0 < len(key) <= KEY_CHARACTERS_MAX else None
     if kind is None:
-        return redact(value)
+        value = redact(value)
+        is_named = 0 < len(key) <= NAME_CHARACTERS_MAX and RUN_CHARACTERS_MIN <= len(value) and bool(_strength(key))
+        return "[redacted:credential]" if is_named and _is_strong(value, hexadecimal=not _HEX_WORDS.search(key)) else value
     if kind == "header":
         return redact(f"Cookie: {value}" if "cookie" in key.lower() else f"Authorization: {value}").partition(": ")[2]
     value = redact(value)
@@ -1374,7 +1395,9 @@ def _redact_named(value: str, key: str) -> str:
         can_be_one = is_password and bool(_MIXED.search(value) or not _ABOUT.search(value))
     else:
         can_be_one = not (_ABOUT.fullmatch(value) or _DESCRIPTION.fullmatch(value))
-    if not can_be_one or _is_harmless(value, at_least=4 if is_password else 8):
+    if not can_be_one or _is_harmless(
+        value, at_least=4 if is_password else 8, has_labels=False
+    ):
         return value
     return value if kind == "pwd" and value.startswith(("/", "~", ".")) else "[redacted:credential]"
 
@@ -1439,8 +1462,10 @@ def _is_placeholder(value: str) -> bool:
     )
 
 
-def _is_harmless(value: str, *, at_least: int) -> bool:
-    return len(value) < at_least or _is_placeholder(value) or bool(_ADDRESS.fullmatch(value)) or _is_label(value)
+def _is_harmless(value: str, *, at_least: int, has_labels: bool = True) -> bool:
+    if len(value) < at_least or _is_placeholder(value) or _ADDRESS.fullmatch(value):
+        return True
+    return has_labels and _is_label(value)
 
 
 def _is_label(value: str) -> bool:
