@@ -283,23 +283,33 @@ FRAMES: dict[str, Frame] = {
     "zero width in prose": lambda name, secret, _: f"the {_kind(name)} is \u2060{_spread(secret, chr(0xFEFF))} ok?",
     "curly quotes": lambda name, secret, _: f"Please set {name} to \u201c{secret}\u201d before you start.",
     "guillemets": lambda name, secret, _: f"{name} : «\u00a0{secret}\u00a0»",
-    "wrapped": lambda name, secret, _: _hard_wrap(f"The deploy of the staging host failed again, then I set {name}={secret} and it worked"),
-    "wrapped late": lambda name, secret, _: _hard_wrap(f"2026-03-01 12:00:01 INFO the worker has read its settings {name}: {secret}"),
+    "wrapped": lambda name, secret, _: _hard_wrap(
+        f"The deploy of the staging host failed again, then I set {name}={secret} and it worked"
+    ),
+    "wrapped late": lambda name, secret, _: _hard_wrap(
+        f"2026-03-01 12:00:01 INFO the worker has read its settings {name}: {secret}"
+    ),
     "prose": lambda name, secret, _: f"By the way, the {_kind(name)} for staging is {secret}. Do not share it.",
     "prose use": lambda name, secret, _: f"You can use {secret} as the {_kind(name)} until Friday.",
     "prose bare": lambda name, secret, _: f"I tried it with the {_kind(name)} {secret} and got a 403.",
-    "german": lambda name, secret, _: f"{KINDS['de'][_kind(name)]} für den Testserver lautet {secret}, bitte nicht weitergeben.",
+    "german": lambda name, secret, _: (
+        f"{KINDS['de'][_kind(name)]} für den Testserver lautet {secret}, bitte nicht weitergeben."
+    ),
     "spanish": lambda name, secret, _: f"{KINDS['es'][_kind(name)]} del servidor es {secret} y caduca mañana.",
     "french": lambda name, secret, _: f"{KINDS['fr'][_kind(name)]} du serveur est {secret}, à ne pas diffuser.",
     "markdown table": lambda name, secret, _: f"| name | value |\n| --- | --- |\n| {name} | `{secret}` |\n",
-    "table head": lambda name, secret, _: f"| user | {_words(name)} | note |\n|---|---|---|\n| ann | {secret} | old |\n",
+    "table head": lambda name, secret, _: (
+        f"| user | {_words(name)} | note |\n|---|---|---|\n| ann | {secret} | old |\n"
+    ),
     "csv": lambda name, secret, _: f"user,{name.lower()},note\nann,{secret},old\n",
     "xml": lambda name, secret, _: f"<server><id>main</id><{_camel(name)}>{secret}</{_camel(name)}></server>",
     "xml attribute": lambda name, secret, _: f'<add key="{name}" value="{secret}" />',
     "kubernetes": lambda name, secret, _: f"env:\n  - name: {name}\n    value: {secret}\n",
     "dockerfile": lambda name, secret, _: f"FROM alpine\nENV {name} {secret}\nRUN true\n",
     "diff": lambda name, secret, _: f"-{name.lower()} = None\n+{name.lower()} = '{secret}'\n",
-    "percent": lambda name, secret, _: f"redirect=https%3A%2F%2Fexample.org%2Fcb%3F{name.lower()}%3D{secret}%26page%3D2",
+    "percent": lambda name, secret, _: (
+        f"redirect=https%3A%2F%2Fexample.org%2Fcb%3F{name.lower()}%3D{secret}%26page%3D2"
+    ),
     "html": lambda name, secret, _: f"<p>{name} = &quot;<b>{secret}</b>&quot;</p>",
     "log": lambda name, secret, _: f"12:00:01 WARN config: {name.lower()}={secret}, retries=3",
     "url user": lambda name, secret, _: f"git clone https://{secret}@git.example.org/shop.git",
@@ -606,4 +616,4 @@ def leaks(redacted: str, secret: str) -> bool:
     plain = "".join(redacted.split()).replace("\u200b", "").replace("\ufeff", "")
     part = max(6, min(16, len(secret) // 2))
     tight = "".join(secret.split())
-    return any(tight[place : place + part] in plain for place in range(0, len(tight) - part + 1))
+    return any(tight[place : place + part] in plain for place in range(len(tight) - part + 1))

@@ -26,7 +26,6 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import cached_property, lru_cache
 
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -287,11 +286,28 @@ PATTERNS = (
         ("sig=", "signature="),
         r"(?i)(?P<before>(?<![a-z0-9])(?:sig|(?:x-(?:amz|goog|ms)-)?signature)=)[a-z0-9%+/_-]{16,}={0,2}",
     ),
-    Pattern("azure", ("accesskey", "accountkey", "sharedaccesskey"), r"(?i)(?P<before>(?:shared)?access(?:_?key)=|accountkey=)[a-z0-9+/=]{20,}"),
+    Pattern(
+        "azure",
+        ("accesskey", "accountkey", "sharedaccesskey"),
+        r"(?i)(?P<before>(?:shared)?access(?:_?key)=|accountkey=)[a-z0-9+/=]{20,}",
+    ),
     Pattern(
         "url",  # https://VALUE@host
         ("://",),
         r"(?P<before>://)(?=[A-Za-z_-]{0,80}[0-9])(?=[A-Z0-9_-]{0,80}[a-z])[A-Za-z0-9_-]{16,256}(?=@[A-Za-z0-9.-])",
+    ),
+    Pattern(
+        "url",  # the address lets in anyone who has it
+        ("://",),
+        r"(?i)(?P<before>://[^\s\"'<>]{0,120}?/(?:reset|magic|invit|verify|confirm|activat|token|hook)[a-z-]{0,20}/)"
+        r"(?=[a-z_-]{0,80}[0-9])[a-z0-9_-]{20,256}",
+    ),
+    Pattern(
+        "login",  # log in with name / VALUE
+        (" / ",),
+        r"(?i)(?P<before>\b(?:log(?:ged)? ?in|sign(?:ed)? in|login|credentials?|creds|user|account|zugangsdaten|anmelde\w{0,6}"
+        r"|identifiants|credenciales|acceso)\b[^\n/]{0,30}?[\s:][\w.@-]{2,64}\s/\s)"
+        r"(?=[^\s0-9]{0,64}[0-9])(?=[^\sa-z]{0,64}[a-z])[^\s/]{8,64}(?<![.,;:!?)])(?=[\s.,;:!?)]|\Z)",
     ),
     Pattern(
         "credential",  # .pgpass: host:port:database:user:VALUE
@@ -319,9 +335,22 @@ PATTERNS = (
     Pattern(
         "flag",  # redis-cli -a VALUE, ldapsearch -w VALUE, openssl -passin pass:VALUE
         (
-            *("redis-cli", "ldap", "mongo", "mosquitto", "sqlcmd", "bcp ", "zip ", "7z", "ipmitool", "cqlsh", "oc ", "az "),
+            *(
+                "redis-cli",
+                "ldap",
+                "mongo",
+                "mosquitto",
+                "sqlcmd",
+                "bcp ",
+                "zip ",
+                "7z",
+                "ipmitool",
+                "cqlsh",
+                "oc ",
+                "az ",
+            ),
             *("twine", "evil-winrm", "exec", "rpcclient", "isql", "influx", "arangosh", "clickhouse", "tsql", "sftp"),
-            *("plink", "pscp", "rar ", "xfreerdp", "vault", "openssl", "htpasswd", "smbclient"),
+            *("plink", "pscp", "rar ", "xfreerdp", "vault", "openssl", "htpasswd", "wpa_passphrase", "smbclient"),
         ),
         r"(?P<before>\b(?:redis-cli\b[^\n|;&]{0,200}?\s(?:-a|--pass)[ =]{1,2}"
         r"|ldap(?:search|add|modify|passwd|whoami|delete)\b[^\n|;&]{0,200}?\s-w ?"
@@ -331,7 +360,7 @@ PATTERNS = (
         r"|7z[ar]?\b[^\n|;&]{0,200}?\s-p|xfreerdp\b[^\n|;&]{0,200}?\s/p:|vault\s{1,2}login\s{1,2}"
         r"|openssl\b[^\n|;&]{0,200}?\s-(?:passin|passout|pass|k)\s(?:pass:)?"
         r"|htpasswd\s{1,2}-\w{0,6}b\w{0,6}\s{1,2}\S{1,100}\s{1,2}\S{1,64}\s{1,2}"
-        r"|smbclient\b[^\n|;&]{0,200}?\s-U ?[^\s%]{1,64}%)[\"']?)"
+        r"|wpa_passphrase\s{1,2}\S{1,64}\s{1,2}|smbclient\b[^\n|;&]{0,200}?\s-U ?[^\s%]{1,64}%)[\"']?)"
         r"(?![-\s$<{%\[\"'/.])(?!(?:env|file|stdin|fd):)[^\s\"';|&]{5,}",
     ),
     Pattern(
@@ -500,9 +529,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _STANDARD_ALPHABET = ("abcdefghij", "ABCDEFGHIJ", "qwertyuiop")  # of a regular expression or a placeholder
 
 
-def _is_strong(
-    run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: bool = False, above: float = 0.42
-) -> bool:
+def _is_strong(run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: bool = False, above: float = 0.42) -> bool:
     """Return True for a run that only a machine would write, such as a key. A digest counts only if `hexadecimal`."""
     if len(run) < at_least or _is_placeholder(run) or any(each in run for each in _STANDARD_ALPHABET):
         return False
@@ -585,13 +612,20 @@ def _is_pair(parts: list[str]) -> bool:
     """Return True for two or three random parts with points between them, as in a web token."""
     if not 2 <= len(parts) <= 4 or len(parts[0]) < 14 or len(parts[-1]) < 20:
         return False
-    return (_is_strong(parts[0], at_least=14) or randomness(parts[0]) >= 0.5) and _is_strong(parts[-1], at_least=20, hexadecimal=True)
+    return (_is_strong(parts[0], at_least=14) or randomness(parts[0]) >= 0.5) and _is_strong(
+        parts[-1], at_least=20, hexadecimal=True
+    )
 
 
 def _is_bare(text: str, start: int, end: int) -> bool:
     """Return True for a random run of letters of both cases and digits that stands by itself, and not in a list."""
     run = text[start:end]
-    if not 30 <= len(run) <= 200 or run.isupper() or run.islower() or not run.replace("_", "").replace("-", "").isalnum():
+    if (
+        not 30 <= len(run) <= 200
+        or run.isupper()
+        or run.islower()
+        or not run.replace("_", "").replace("-", "").isalnum()
+    ):
         return False
     if _PARTS.split(run, maxsplit=1)[0].lower() in _NO_KEYS:
         return False
@@ -604,17 +638,23 @@ def _is_bare(text: str, start: int, end: int) -> bool:
     if digits < 3 or randomness(run) < 0.55 or not _is_strong(run) or run.startswith(("AAAA", "eyJ", "Qm", "iVBOR")):
         return False
     line_before = text[max(0, start - 60) : start].rstrip()
-    return _NOT_BARE.search(line_before) is None and _BLOCK.search(line_before) is None and _BLOCK.match(text, end) is None
+    return (
+        _NOT_BARE.search(line_before) is None and _BLOCK.search(line_before) is None and _BLOCK.match(text, end) is None
+    )
 
 
-_NOT_BARE = re.compile(r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity|cursor|nonce|\bkey\s*id")
+_NOT_BARE = re.compile(
+    r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity|cursor|nonce|\bkey\s*id"
+)
 _BLOCK = re.compile(r"[\"']?,?\s*\n\s*[\"']?[A-Za-z0-9+/=_-]{30,}(?:\s|$)|[A-Za-z0-9+/]{30,}=*$")
 
 
 def _is_body(body: str, *, separator: str, prefix: list[str]) -> bool:
     joined = _PARTS.sub("", body[: JUDGED_CHARACTERS_MAX * 2])
-    if prefix[-1] in _NO_KEYS or (prefix[0] in _NO_KEYS and not _MARKS.intersection(prefix)) or len(joined) < (
-        14 if _MARKS.intersection(prefix) else RUN_CHARACTERS_MIN
+    if (
+        prefix[-1] in _NO_KEYS
+        or (prefix[0] in _NO_KEYS and not _MARKS.intersection(prefix))
+        or len(joined) < (14 if _MARKS.intersection(prefix) else RUN_CHARACTERS_MIN)
     ):
         return False
     if _HEX.fullmatch(joined):
@@ -679,7 +719,12 @@ def _is_apart(word: str, place: int, prefix: str, body: str) -> bool:
     before = word[place - 1] if place else ""
     if before.isalnum():  # a separator within the prefix makes it unmistakable, if the body is random
         return len(prefix) > 3 and not prefix.isalnum() and randomness(body) >= 0.4
-    if before in {"+", "/"} and prefix.isalnum() and place > 12 and randomness(word[max(0, place - 24) : place - 1]) >= 0.45:
+    if (
+        before in {"+", "/"}
+        and prefix.isalnum()
+        and place > 12
+        and randomness(word[max(0, place - 24) : place - 1]) >= 0.45
+    ):
         return False  # a part of a longer text in base64
     if prefix.isalnum() or len(prefix) <= 4:
         fixed = _HEX.fullmatch(body) or (body.isupper() and any(each.isdigit() for each in body))
@@ -744,7 +789,8 @@ def _strength(name: str) -> str:
     """Return what a name says about the value beside it: `password`, `secret`, `weak`, or an empty text."""
     lower = _CAMEL.sub("_", name).lower().replace("-", "_").strip("_")
     words = [word.rstrip("0123456789") or word for word in lower.split("_") if word]
-    while len(words) > 1 and words[-1] in _SUFFIXES:
+    while len(words) > 1 and (words[-1] in _SUFFIXES or lower.endswith("_b64")):
+        lower = lower.removesuffix("_b64")
         words.pop()
     if words[-2:] in (["key", "id"], ["secret", "id"]):
         return "weak"
@@ -757,7 +803,7 @@ def _strength(name: str) -> str:
             return ""
         return "secret" if before else "weak"
     if last in _PASSWORDS or last.endswith(("password", "passwd", "passwort", "passphrase", "passwrd")):
-        return "password" if last not in {"pass", "pw", "pwd"} or before or name.isupper() or len(name) > 4 else "weak"
+        return "password" if last not in {"pass", "pwd"} or before or name.isupper() or len(name) > 4 else "pass"
     if last in _SECRETS or last.endswith(("token", "secret", "apikey", "accesskey", "secretkey", "authkey")):
         return "secret"
     if last.startswith(("auth", "anmeld", "zugang")) or last in _WEAK:
@@ -774,8 +820,9 @@ _LINK = Pattern(
     (?:
         (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4})
         |(?P<xml>[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
-        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s-{1,2}\s)[\s>]{0,12})
-        |(?P<prose>(?:[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
+        |(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))
+        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s-{1,2}\s)[\s>*_]{0,12})
+        |(?P<prose>(?:\.(?=\S)|[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
             |sont|wird|reads|became|becomes|equals|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|jetzt\s|ahora\s
             |maintenant\s|set\sto\s|auf\s)?
             |[^.:=|<>\r\n"'`;]{1,60}?\s{0,2}(?::|=|→|->)\s{1,4})
@@ -783,8 +830,10 @@ _LINK = Pattern(
     )
     """,
 )
-_VALUE = re.compile(r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))""")
-_TOKENS = re.compile(r"""[^\s"'`<>|,;()\[\]{}=]{12,512}""")
+_VALUE = re.compile(
+    r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))"""
+)
+_TOKENS = re.compile(r"""[^\s"'`<>|,;()\[\]{}=]{10,512}""")
 _TRAILING = ".,;:!?*_)\\]}"
 _PLAIN_VALUE = re.compile(  # a version, a number with its unit, a date, an address, a path
     r"v?\d+(?:[._-]\w+)*|[\d.,:/+-]+[a-zA-Z%]{0,4}|\d+(?:st|nd|rd|th)|[a-zA-Z]+-?\d{1,3}(?:\.\d+)*"
@@ -792,7 +841,9 @@ _PLAIN_VALUE = re.compile(  # a version, a number with its unit, a date, an addr
     r"|[A-Za-z_][\w-]*(?:[.:]{1,2}[A-Za-z_][\w-]*)+"
     r"|[A-Za-z]{2,}\d{0,2}(?:[_-](?:[A-Za-z]{2,}\d{0,2}|v?\d{1,3}))+"
 )
-_HEX_WORDS = re.compile(r"(?i)commit|signature|digest|hash|sha-?\d|checksum|md5|revision|etag|integrity|fingerprint|public|uuid")
+_HEX_WORDS = re.compile(
+    r"(?i)commit|signature|digest|hash|sha-?\d|checksum|md5|revision|etag|integrity|fingerprint|public|uuid"
+)
 
 
 def _is_chosen(value: str, *, linked: bool) -> bool:
@@ -804,8 +855,10 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     letters = any(each.isalpha() for each in value)
     digits = any(each.isdigit() for each in value)
     signs = any(each in "!@#$%^&*+=~?€£§" for each in value[:-1])
-    if linked and re.fullmatch(r"[A-Za-z]{4,}\d{1,6}", value) and not _NAMED.search(value):
+    if linked and _CHOSEN.fullmatch(value) and not _NAMED.search(value):
         return True
+    if linked and value.isalpha() and len(value) >= 8 and not value.istitle():
+        return not value.islower() and not value.isupper() and randomness(value) >= 0.5
     if linked and _LEET.search(value):
         return True
     if linked and digits and value.count("-") > 1 and any(part.isdigit() for part in value.split("-")[1:]):
@@ -815,10 +868,11 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     if _NAMED.search(value) and randomness(value) < 0.5 and not signs:
         return False
     if linked:
-        return digits and (letters or signs or len(value) >= 8) or (letters and signs)
+        return (digits and (letters or signs or len(value) >= 8)) or (letters and signs)
     return letters and digits and (signs or (len(value) >= 7 and randomness(value) > 0.3))
 
 
+_CHOSEN = re.compile(r"[A-Za-z]{4,}[0-9]{1,6}")  # hunter22
 _LEET = re.compile(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
 _NAMED = re.compile(r"(?i)pass(?:w|$)|secret|token|key")
 _WORD_CHARACTERS = re.compile(r"[A-Za-z]+")
@@ -849,22 +903,26 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
     strength = _strength(name)
     if not strength:
         return
-    if strength == "weak":
+    if strength == "weak" and text[end : end + 3].strip()[:1] not in {"(", "="}:
         near = bisect_left(odd, (start - NEAR_CHARACTERS, 0))
         if near == len(odd) or odd[near][0] > end + 2 * NEAR_CHARACTERS:
             return
     lower = name.lower()
-    if strength != "password" and not odd and _DIGIT.search(text, end, end + VALUE_CHARACTERS_MAX) is None:
-        return
-    if lower in {"key", "clave", "clé", "pass", "auth", "schlüssel"} and text[max(0, start - 8) : start].lower().endswith(
-        ("public ", "foreign ", "primary ", "cache ", "ssh ")
+    if (
+        strength not in {"password", "pass"}
+        and not odd
+        and _DIGIT.search(text, end, end + VALUE_CHARACTERS_MAX) is None
     ):
+        return
+    if lower in {"key", "clave", "clé", "pass", "auth", "schlüssel"} and text[
+        max(0, start - 8) : start
+    ].lower().endswith(("public ", "foreign ", "primary ", "cache ", "ssh ")):
         return
     link = _LINK.regex.match(text, end)
     if link is not None and _find_value(text, link, strength, name, found):
         return
     if odd:
-        _find_near(text, start, end, odd, found)
+        _find_near(text, start, end, odd, strength, found)
 
 
 _DIGIT = re.compile(r"[0-9]")
@@ -894,9 +952,7 @@ def _find_value(text: str, link: re.Match[str], strength: str, name: str, found:
     return True
 
 
-def _is_value(
-    value: str, kind: str, strength: str, *, quoted: bool, text: str, link: re.Match[str], name: str
-) -> bool:
+def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, link: re.Match[str], name: str) -> bool:
     if "[redacted:" in value or len(value) < 4 or _is_placeholder(value) or _ADDRESS.fullmatch(value):
         return False
     if len(value) > 64 and _MIX.search(value, 0, 64) is None:
@@ -911,8 +967,12 @@ def _is_value(
         hexadecimal = len(value) >= 20 and not is_far and _HEX_WORDS.search(around) is None
     if _is_strong(value, hexadecimal=hexadecimal, above=above):
         return not (kind == "space" and "/" in value) and not _is_expression(value)
+    if kind == "call":
+        return _is_chosen(value, linked=True) and randomness(value) > 0.3
     if strength == "weak":
         return False
+    if strength == "pass":
+        return kind != "space" and not _is_expression(value) and _is_chosen(value, linked=False)
     if _is_expression(value):
         return False
     if strength == "password":
@@ -930,12 +990,16 @@ _EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/]+)+[A-Za-z_$][\w$]*|[!&
 
 def _is_expression(value: str) -> bool:
     """Return True for code: a name with attributes, or operators between names."""
-    return bool(_EXPRESSION.fullmatch(value)) and max(randomness(each) if len(each) > 9 else 0 for each in re.split(r"[^\w$]+", value)) < 0.5 or (
-        any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6
+    return (
+        (bool(_EXPRESSION.fullmatch(value))
+        and max(randomness(each) if len(each) > 9 else 0 for each in re.split(r"[^\w$]+", value)) < 0.5)
+        or (any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6)
     )
 
 
-_AS = re.compile(r"(?i)={0,2}[\"'`)*_]{0,3}\s(?:as|als|como|comme|is|ist|es|est|para|pour|for|für)\s(?:[\w'-]+\s){0,3}[\w']{0,3}")
+_AS = re.compile(
+    r"(?i)={0,2}[\"'`)*_]{0,3}\s(?:as|als|como|comme|is|ist|es|est|para|pour|for|für)\s(?:[\w'-]+\s){0,3}[\w']{0,3}"
+)
 
 
 def _find_odd(text: str) -> list[tuple[int, int]]:
@@ -946,17 +1010,21 @@ def _find_odd(text: str) -> list[tuple[int, int]]:
         if _MIX.search(value) is None or "redacted" in value or value.startswith(("http", "/", "eyJ")):
             continue
         value = value.rstrip(_TRAILING)
-        if _PARTS.split(value.lower(), maxsplit=1)[0] in _NO_KEYS or _ID_BEFORE.search(text, match.start() - 12, match.start()):
+        if _PARTS.split(value.lower(), maxsplit=1)[0] in _NO_KEYS or _ID_BEFORE.search(
+            text, match.start() - 12, match.start()
+        ):
             continue
         odd.append((match.start(), match.start() + len(value)))
     return odd
 
 
-_ID_BEFORE = re.compile(r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z")
+_ID_BEFORE = re.compile(
+    r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z"
+)
 NEAR_CHARACTERS = 80
 
 
-def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], found: list[Span]) -> None:
+def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], strength: str, found: list[Span]) -> None:
     """Find random runs in the words before and after the name of a secret."""
     for number in range(bisect_left(odd, (start - NEAR_CHARACTERS, 0)), len(odd)):
         begin, last = odd[number]
@@ -968,7 +1036,7 @@ def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], foun
                 found.append((begin, last, GENERIC))
         elif (
             not any(each in value for each in "/:@.")
-            and _is_strong(value)
+            and _is_strong(value, at_least=10 if strength == "password" else RUN_CHARACTERS_MIN)
             and randomness(value) >= 0.5
             and "\n" not in text[min(begin, end) : max(last, start)]
         ):
@@ -976,6 +1044,7 @@ def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], foun
 
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
+
 
 def _find_cells(text: str, names: list[int], found: list[Span]) -> None:
     """Find the values in columns whose head has one of the names, in Markdown tables and comma-separated values."""
@@ -991,7 +1060,9 @@ def _find_cells(text: str, names: list[int], found: list[Span]) -> None:
         if not cut:
             continue
         heads = [cell.strip().strip("`*\"'") for cell in head.split(cut)]
-        columns = {number: strength for number, each in enumerate(heads) if (strength := _strength(each.replace(" ", "_")))}
+        columns = {
+            number: strength for number, each in enumerate(heads) if (strength := _strength(each.replace(" ", "_")))
+        }
         is_head = all(len(each) <= 30 and not any(sign in each for sign in "=:{}()") for each in heads)
         if columns and is_head and (cut == "|" or all(heads)):
             done = _find_rows(text, end + 1, cut, len(heads), columns, found)
@@ -1051,8 +1122,8 @@ _HIDDEN = Pattern(
     """,
 )
 _ENTITIES = {
-    **{"&quot;": '"', "&apos;": "'", "&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&#34;": '"', "&#39;": "'"},
-    **{"&#x22;": '"', "&#x27;": "'", "&#60;": "<", "&#61;": "=", "&#58;": ":", "&equals;": "=", "&colon;": ":"},
+    "&quot;": '"', "&apos;": "'", "&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&#34;": '"', "&#39;": "'",
+    "&#x22;": '"', "&#x27;": "'", "&#60;": "<", "&#61;": "=", "&#58;": ":", "&equals;": "=", "&colon;": ":",
 }
 
 
@@ -1108,9 +1179,14 @@ def _hidden(text: str) -> list[tuple[int, int, str]]:
     """Return the places of the text that a reader does not see as they are, and what the reader sees."""
     found: list[tuple[int, int, str]] = []
     if not text.isascii() or any(each in text for each in _HIDDEN_BY):
-        for match in _HIDDEN_FIRST.finditer(text):
-            if (whole := _HIDDEN.regex.match(text, match.start())) is not None and whole.end() > whole.start():
+        match = _HIDDEN_FIRST.search(text)
+        while match is not None:
+            whole = _HIDDEN.regex.match(text, match.start())
+            if whole is not None and whole.end() > whole.start():
                 found.append((whole.start(), whole.end(), _shown(whole)))
+                match = _HIDDEN_FIRST.search(text, whole.end())
+            else:
+                match = _HIDDEN_FIRST.search(text, match.end())
     if "\n" in text:
         found = sorted(found + _find_wraps(text), key=lambda each: each[:2])
     return found
@@ -1178,7 +1254,16 @@ _HINTS = {  # the numbers of the patterns to try on a text with this hint
     for each in _ALL_PATTERNS
     for hint in each.hints
 }
-_RARE = *"=_-./:zxjq", "pass", "ia", "ke", "w", "m", "ec", ""  # most texts lack most of these, so hints that contain one need no check
+_RARE = (
+    *"=_-./:zxjq",
+    "pass",
+    "ia",
+    "ke",
+    "w",
+    "m",
+    "ec",
+    "",
+)  # most texts lack most of these, so hints that contain one need no check
 _HINTS_WITH = {
     rare: [
         (hint, numbers)
@@ -1253,7 +1338,7 @@ class Rules:
             if number in numbers:
                 regex = _ALL_PATTERNS[number].regex
                 found += [span for match in regex.finditer(text) if (span := judge(match)) is not None]
-        names = _find_named(text, lower, _find_odd(text) if has_runs else [], found)
+        names = _find_named(text, lower, _find_odd(text) if has_runs or "pass" in lower else [], found)
         if names and "\n" in text:
             _find_cells(text, names, found)
         return found
@@ -1383,8 +1468,10 @@ def _redact_named(value: str, key: str) -> str:
     kind = _secret_kind(key) if 0 < len(key) <= KEY_CHARACTERS_MAX else None
     if kind is None:
         value = redact(value)
-        is_named = 0 < len(key) <= NAME_CHARACTERS_MAX and RUN_CHARACTERS_MIN <= len(value) and bool(_strength(key))
-        return "[redacted:credential]" if is_named and _is_strong(value, hexadecimal=not _HEX_WORDS.search(key)) else value
+        is_named = 0 < len(key) <= NAME_CHARACTERS_MAX and len(value) >= RUN_CHARACTERS_MIN and bool(_strength(key))
+        return (
+            "[redacted:credential]" if is_named and _is_strong(value, hexadecimal=not _HEX_WORDS.search(key)) else value
+        )
     if kind == "header":
         return redact(f"Cookie: {value}" if "cookie" in key.lower() else f"Authorization: {value}").partition(": ")[2]
     value = redact(value)
@@ -1395,9 +1482,7 @@ def _redact_named(value: str, key: str) -> str:
         can_be_one = is_password and bool(_MIXED.search(value) or not _ABOUT.search(value))
     else:
         can_be_one = not (_ABOUT.fullmatch(value) or _DESCRIPTION.fullmatch(value))
-    if not can_be_one or _is_harmless(
-        value, at_least=4 if is_password else 8, has_labels=False
-    ):
+    if not can_be_one or _is_harmless(value, at_least=4 if is_password else 8, has_labels=False):
         return value
     return value if kind == "pwd" and value.startswith(("/", "~", ".")) else "[redacted:credential]"
 
