@@ -22,9 +22,9 @@ from _table import argument_parser, check, finish, machine, show
 from mica.redact import Rules, redact
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
-from secret_corpus import Secret, leaks, look_alikes, secrets  # noqa: E402 - beside the tests
+from tests.secret_corpus import Secret, leaks, look_alikes, secrets  # noqa: E402 - beside the tests
 
 ROUNDS, ROUNDS_QUICK = 4, 1  # of the corpus, each with other random parts
 TIMED_ROUNDS = 3

@@ -26,7 +26,7 @@ ALPHABETS = {
 
 
 class Shape(NamedTuple):
-    """The form of a vendor's keys. In `form`, `{w36}` is 36 letters and digits; `name` is the variable that holds one."""
+    """The form of a vendor's keys. In `form`, `{w36}` is 36 letters and digits; `name` is the variable that has one."""
 
     vendor: str
     name: str
@@ -450,14 +450,15 @@ def structures(chance: random.Random) -> Iterator[Secret]:
         yield Secret("header", "cookie", f"Cookie: theme=dark; sessionid={cookie}", cookie)
 
 
-# -- Text that only looks like secrets -----------------------------------------------------------------------------------
+# -- Text that only looks like secrets
 
 _WORDS = (
     "account address archive balance basket branch budget button catalog change channel client column context counter"
-    " customer default detail device document element entry event export field filter folder format group header history"
-    " image import index invoice label layout letter library listing location manager market member message method module"
-    " notice number object option order output package parent payment picture planner policy preview price printer"
-    " product profile project query queue reader record region release report request result review route sample schema"
+    " customer default detail device document element entry event export field filter folder format group header"
+    " history image import index invoice label layout letter library listing location manager market member message"
+    " method module notice number object option order output package parent payment picture planner policy preview"
+    " price printer product profile project query queue reader record region release report request result review"
+    " route sample schema"
     " search section select server service session setting shipment signal source status storage stream string subject"
     " summary supply support switch system target template thread ticket timeline title total traffic transfer update"
     " upload user value vendor version viewer visitor widget window worker"

@@ -305,8 +305,8 @@ PATTERNS = (
     Pattern(
         "login",  # log in with name / VALUE
         (" / ",),
-        r"(?i)(?P<before>\b(?:log(?:ged)? ?in|sign(?:ed)? in|login|credentials?|creds|user|account|zugangsdaten|anmelde\w{0,6}"
-        r"|identifiants|credenciales|acceso)\b[^\n/]{0,30}?[\s:][\w.@-]{2,64}\s/\s)"
+        r"(?i)(?P<before>\b(?:log(?:ged)? ?in|sign(?:ed)? in|login|credentials?|creds|user|account|zugangsdaten"
+        r"|anmelde\w{0,6}|identifiants|credenciales|acceso)\b[^\n/]{0,30}?[\s:][\w.@-]{2,64}\s/\s)"
         r"(?=[^\s0-9]{0,64}[0-9])(?=[^\sa-z]{0,64}[a-z])[^\s/]{8,64}(?<![.,;:!?)])(?=[\s.,;:!?)]|\Z)",
     ),
     Pattern(
@@ -324,13 +324,14 @@ PATTERNS = (
         "credential",  # SQL
         ("identified", "password '", 'password "'),
         r"(?i)(?P<before>\b(?:identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by|(?:user|role)\s{1,4}\S{1,64}"
-        r"\s{1,4}(?:with\s{1,4})?[a-z ]{0,40}password)\s{1,4}(?:password\s{1,4})?[\"'])(?![$<{%\[:?*])[^\s\"']{4,128}(?=[\"'])",
+        r"\s{1,4}(?:with\s{1,4})?[a-z ]{0,40}password)\s{1,4}(?:password\s{1,4})?[\"'])(?![$<{%\[:?*])"
+        r"[^\s\"']{4,128}(?=[\"'])",
     ),
     Pattern(
         "credential",  # the words of a wallet
         ("seed phrase", "seed_phrase", "seed word", "seed:", "mnemonic", "recovery phrase", "recovery_phrase"),
-        r"(?i)(?P<before>\b(?:seed|mnemonic|recovery)(?:[ _]?(?:phrase|words?))?[^a-z\n]{1,4}(?:(?:is|ist|es|est)[ :]{1,3})?[\"'`]?)"
-        r"(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
+        r"(?i)(?P<before>\b(?:seed|mnemonic|recovery)(?:[ _]?(?:phrase|words?))?[^a-z\n]{1,4}"
+        r"(?:(?:is|ist|es|est)[ :]{1,3})?[\"'`]?)(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
     ),
     Pattern(
         "flag",  # redis-cli -a VALUE, ldapsearch -w VALUE, openssl -passin pass:VALUE
@@ -439,34 +440,9 @@ _PHRASE = Pattern(  # a password of several words
 )
 
 _PLACEHOLDER = re.compile(
-    r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s]|(?:your|example|placeholder|dummy|changeme|insert|replace)[_-]"
-    r"|(?:undefined|changeme|placeholder|redacted)$",
-    re.IGNORECASE,
-)
-_ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
-_WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_MIXED = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
-_TYPED = re.compile(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
-_ABOUT = re.compile(  # words of a text about passwords
-    r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
-    r"|please|is|are|for|to)\b"
-)
-
-_DESCRIPTION = re.compile(
-    r"(?i)true|false|none|null|string|str|text|hidden|masked|empty|optional|expired|changed|reset|unset"
-)
-_SECRET_NAME = re.compile(
-    r"(?P<kind>passw(?:or)?ds?|passphrases?|(?:(?<=_)|^)pass|(?<=_)pwd|^pwd|secrets?|tokens?|credentials?"
-    r"|(?:api|private|secret|access|account|encryption|signing|shared|master)_?keys?)(?:_base)?_?[0-9]{0,2}$"
-)
-_HEADERS = ("authorization", "proxy_authorization", "cookie", "set_cookie")
-KEY_CHARACTERS_MAX = 200  # a longer key is data and names no secret
-
-_PLACEHOLDER = re.compile(
     r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
     r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
-    r"|(?:undefined|changeme|placeholder|redacted)$",
+    r"|(?:undefined|changeme|placeholder|redacted|(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key))$",
     re.IGNORECASE,
 )
 _FILLER = re.compile(
@@ -520,7 +496,8 @@ def randomness(run: str) -> float:
     """
     run = run[:JUDGED_CHARACTERS_MAX]
     natural = _natural_pairs()
-    pairs = [a + b for a, b in zip(run, run[1:], strict=False) if a.isalnum() and b.isalnum()]
+    pairs = [run[place : place + 2] for place in range(len(run) - 1)]
+    pairs = [pair for pair in pairs if pair.isalnum()]
     return sum(pair not in natural for pair in pairs) / len(pairs) if pairs else 0.0
 
 
@@ -556,19 +533,21 @@ _WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)[0-9]{0,2}")
 _PARTS = re.compile(r"[_.-]+")
 
 
-# -- Runs with a prefix --------------------------------------------------------------------------------------------
+# -- Runs with a prefix
 
 _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that is no secret
     "sha sha1 sha2 sha224 sha256 sha384 sha512 md5 blake2b blake3 crc crc32 h1 hash digest etag checksum integrity"
-    " fingerprint uuid guid urn oid cid did id ids toolu msg wrkspc workspace ws draft rfc req request call chatcmpl cmpl resp rs fc run step thread"
-    " asst file org proj project user usr cus customer sub pi pm ch evt event price prod si seti txn acct account cs"
+    " fingerprint uuid guid urn oid cid did id ids toolu msg wrkspc workspace ws draft rfc req request call"
+    " chatcmpl cmpl resp rs fc run step thread asst file org proj project user usr cus customer sub pi pm ch evt"
+    " event price prod si seti txn acct account cs"
     " order invoice inv ftjob batch gen wf exec dpl deployment vpc subnet sg ami eni vol snap rtb igw arn commit rev"
     " build image img layer cache chunk asset font icon css js main index vendor bundle styles style module sc svelte"
     " ng trace span job task pod node host ssh rsa ecdsa ed25519 data base64 tx block public pub pk nonce blob object"
     " page session sess conv conversation part prompt item row test fixture snapshot backup upload tmp temp version v"
     " www cdn static assets dist app web lib libs pkg package release refs tag branch merge feature fix container"
-    " git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs report key1 gravatar avatar"
-    " component button container wrapper header footer nav card form input label srv svc mica doc docs".split()
+    " git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs"
+    " report key1 gravatar avatar component button container wrapper header footer nav card form input label srv svc"
+    " mica doc docs".split()
 )
 _MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth access oauth bot cred ak pwd pw".split())
 _RUN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
@@ -737,20 +716,21 @@ def _alphabet(name: str) -> re.Pattern[str]:
     return re.compile(f"{_ALPHABETS[name]}+")
 
 
-# -- Names and the values beside them --------------------------------------------------------------------------------
+# -- Names and the values beside them
 
 _STEMS = (  # lower case; a name of a secret contains one of them
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "kennw", "contrase", "clave", "mdp", "jeton", "senha"),
+    *("auth", "login"),
     *("wachtw", "geheim", "secr", "hasło", "lösen", "heslo", "пароль", "токен", "ключ", "密码", "密碼", "パスワ"),
     *("비밀번호", "schlüs", "clé", "llave", "口令", "密钥", "şifre", "parola"),
 )
 _WEAK_STEMS = (  # names of secrets that only count beside a random run
-    *("auth", "login", "log in", "logged in", "sign in", "zugang", "identif", "sig", "psk", "jwt", "dsn", "sas", "pat"),
+    *("log in", "logged in", "sign in", "zugang", "identif", "sig", "psk", "jwt", "dsn", "sas", "pat"),
     *("seed", "salt", "cookie", "session", "webhook", "licen", "anmeld", "bearer", "pin", "clef"),
 )
 _PASSWORDS = frozenset(
-    "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha wachtwoord hasło"
-    " lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave psk requirepass masterauth bindpw"
+    "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha"
+    " wachtwoord hasło lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave psk requirepass masterauth bindpw"
     " rootpw passwordhash şifre parola passwörter userpass userpw userpwd mot_de_passe passin passout".split()
 )
 _SECRETS = frozenset(
@@ -820,7 +800,6 @@ _LINK = Pattern(
     (?:
         (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4})
         |(?P<xml>[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
-        |(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))
         |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s-{1,2}\s)[\s>*_]{0,12})
         |(?P<prose>(?:\.(?=\S)|[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
             |sont|wird|reads|became|becomes|equals|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|jetzt\s|ahora\s
@@ -901,6 +880,10 @@ def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[S
 def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], found: list[Span]) -> None:
     name = text[start:end]
     strength = _strength(name)
+    if name.lower().endswith(("auth", "login", "credential", "credentials")):
+        call = _CALL.match(text, end)
+        if call is not None and _find_value(text, call, "weak", name, found):
+            return
     if not strength:
         return
     if strength == "weak" and text[end : end + 3].strip()[:1] not in {"(", "="}:
@@ -925,6 +908,7 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
         _find_near(text, start, end, odd, strength, found)
 
 
+_CALL = re.compile(r"""(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))""")  # login("ann", "…")
 _DIGIT = re.compile(r"[0-9]")
 VALUE_CHARACTERS_MAX = 200  # a name says nothing about what is farther away
 
@@ -991,10 +975,9 @@ _EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/]+)+[A-Za-z_$][\w$]*|[!&
 def _is_expression(value: str) -> bool:
     """Return True for code: a name with attributes, or operators between names."""
     return (
-        (bool(_EXPRESSION.fullmatch(value))
-        and max(randomness(each) if len(each) > 9 else 0 for each in re.split(r"[^\w$]+", value)) < 0.5)
-        or (any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6)
-    )
+        bool(_EXPRESSION.fullmatch(value))
+        and max(randomness(each) if len(each) > 9 else 0 for each in re.split(r"[^\w$]+", value)) < 0.5
+    ) or (any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6)
 
 
 _AS = re.compile(
@@ -1024,7 +1007,9 @@ _ID_BEFORE = re.compile(
 NEAR_CHARACTERS = 80
 
 
-def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], strength: str, found: list[Span]) -> None:
+def _find_near(  # noqa: PLR0917 - the place of the name, and what is around it
+    text: str, start: int, end: int, odd: list[tuple[int, int]], strength: str, found: list[Span]
+) -> None:
     """Find random runs in the words before and after the name of a secret."""
     for number in range(bisect_left(odd, (start - NEAR_CHARACTERS, 0)), len(odd)):
         begin, last = odd[number]
@@ -1043,7 +1028,7 @@ def _find_near(text: str, start: int, end: int, odd: list[tuple[int, int]], stre
             found.append((begin, last, GENERIC))
 
 
-# -- Tables ------------------------------------------------------------------------------------------------------------
+# -- Tables
 
 
 def _find_cells(text: str, names: list[int], found: list[Span]) -> None:
@@ -1075,7 +1060,9 @@ def _cut(line: str) -> str:
     return "|" if line.count("|") > 1 else next((each for each in ",\t;" if each in line), "")
 
 
-def _find_rows(text: str, place: int, cut: str, cells: int, columns: dict[int, str], found: list[Span]) -> int:
+def _find_rows(  # noqa: PLR0917 - the head of the table in four values
+    text: str, place: int, cut: str, cells: int, columns: dict[int, str], found: list[Span]
+) -> int:
     """Find the values of these columns in the rows that begin at `place`. Returns where the table ends."""
     while place < len(text):
         end = text.find("\n", place)
@@ -1098,9 +1085,12 @@ def _find_rows(text: str, place: int, cut: str, cells: int, columns: dict[int, s
 
 CELLS_CHARACTERS_MAX = 2_000  # a longer line is no row of a table that a person reads
 
-# -- A text as a reader sees it ------------------------------------------------------------------------------------------
+# -- A text as a reader sees it
 
-_INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef"
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\U000e0000-\U000e01ef"
+)
 _HIDDEN = Pattern(
     "hidden",
     (),
@@ -1122,8 +1112,21 @@ _HIDDEN = Pattern(
     """,
 )
 _ENTITIES = {
-    "&quot;": '"', "&apos;": "'", "&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&#34;": '"', "&#39;": "'",
-    "&#x22;": '"', "&#x27;": "'", "&#60;": "<", "&#61;": "=", "&#58;": ":", "&equals;": "=", "&colon;": ":",
+    "&quot;": '"',
+    "&apos;": "'",
+    "&amp;": "&",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&nbsp;": " ",
+    "&#34;": '"',
+    "&#39;": "'",
+    "&#x22;": '"',
+    "&#x27;": "'",
+    "&#60;": "<",
+    "&#61;": "=",
+    "&#58;": ":",
+    "&equals;": "=",
+    "&colon;": ":",
 }
 
 
@@ -1245,7 +1248,7 @@ def _is_split(head: str, tail: str) -> bool:
 _AFTER_SIGN = re.compile(r"[=:@~%]")
 
 
-# -- All rules ---------------------------------------------------------------------------------------------------------
+# -- All rules
 
 GENERIC = "credential"
 _ALL_PATTERNS = (*PATTERNS, _KEY, _PHRASE)
@@ -1306,15 +1309,15 @@ class Rules:
             return []
         if len(lower) != len(text):
             lower = _lower(text)
-        spans = self._find(text, lower, has_runs)
+        spans = self._find(text, lower, has_runs=has_runs)
         if not text.isascii() or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
             view = View(text)
             if view.text != text:
-                shown = self._find(view.text, _lower(view.text), _has_runs(view.text))
+                shown = self._find(view.text, _lower(view.text), has_runs=_has_runs(view.text))
                 spans += [(*view.original(start, end), kind) for start, end, kind in shown]
         return spans
 
-    def _find(self, text: str, lower: str, has_runs: bool) -> list[Span]:
+    def _find(self, text: str, lower: str, *, has_runs: bool) -> list[Span]:
         found: list[Span] = []
         numbers: set[int] = set()
         for rare, some in _HINTS_WITH.items():
@@ -1390,7 +1393,9 @@ _PLAIN_RUN = re.compile(r"[A-Za-z0-9_%-]{14,}")
 _MIX = re.compile(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]")
 
 
-_PASS = re.compile(r"pass(?:w|phr|code|[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
+_PASS = re.compile(
+    r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass"
+)  # not: all tests pass
 
 
 def _has_names(text: str, lower: str) -> bool:
@@ -1414,6 +1419,8 @@ def _has_names(text: str, lower: str) -> bool:
         or "contrase" in lower
         or "senha" in lower
         or ("|" in text and "echo " in lower)
+        or " / " in lower
+        or ('("' in text and ("auth" in lower or "login" in lower))
         or ":*:" in lower
         or ":5432:" in lower
         or "identified" in lower

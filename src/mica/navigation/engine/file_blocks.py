@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SIZE_BYTES_MAX = 1_000_000  # larger files are data, not text
 READ_BYTES_MAX = 200_000  # read from the beginning, which shows what a file is about
 SECRET_NAMES = frozenset(
-    ".env .envrc .netrc _netrc .pgpass .my.cnf .npmrc .yarnrc.yml .pypirc .git-credentials .htpasswd .dockercfg id_rsa id_dsa"
-    " id_ecdsa id_ed25519 credentials".split()
+    ".env .envrc .netrc _netrc .pgpass .my.cnf .npmrc .yarnrc.yml .pypirc .git-credentials .htpasswd .dockercfg"
+    " id_rsa id_dsa id_ecdsa id_ed25519 credentials".split()
 )
 
 GIT = ".git"  # its files have the credentials of remotes; some file systems ignore the case
