@@ -1352,7 +1352,8 @@ def _value_start(match: re.Match[str]) -> int:
 
 
 def _replace(text: str, spans: list[Span], *, keep_lines: bool) -> str:
-    """Replace the spans; those that overlap are one, of the kind that was found first."""
+    """Replace the spans; those that overlap become one."""
+    spans = sorted(spans, key=lambda span: span[2] == GENERIC)  # a vendor says more
     merged: list[list[int]] = []
     for number, (start, end, _) in sorted(enumerate(spans), key=lambda each: (each[1][0], -each[1][1])):
         if merged and start < merged[-1][1]:
