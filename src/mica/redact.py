@@ -445,10 +445,11 @@ _PLACEHOLDER = re.compile(
     r"|(?:undefined|changeme|placeholder|redacted|(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key))$",
     re.IGNORECASE,
 )
-_FILLER = re.compile(
-    r"(?i)x{4,}|\*{3,}|\.{3,}|…|•{3}|#{4,}|_{4,}|0{8}|(?<![a-z])(?:example|placeholder|redacted|replace|changeme|dummy|todo)(?![a-z])"
-    r"|replace[_-]?(?:me|this|with)|change[_-]?me|your[_-]|[_-]here\b|example(?:key)?$|\[[a-zA-Z0-9]-[a-zA-Z0-9]"
+_FILLERS = (
+    *("xxxx", "***", "...", "…", "•••", "####", "____", "00000000", "placeholder", "replace_", "replace-"),
+    *("replaceme", "changeme", "change_me", "change-me", "your_", "your-", "_here", "-here", "[a-z", "[0-9"),
 )
+_FILLER_WORD = re.compile(r"(?i)(?<![a-z])(?:example|replace|dummy|todo)(?![a-z])|example(?:key)?$")
 _SEQUENCE = re.compile(r"(?i)0?123456(?:7890?|789?|7)?|abcdef(?:g[a-z]*)?|9876543210?|deadbeef|f00d|foobar")
 _ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
 _WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
@@ -730,8 +731,8 @@ _WEAK_STEMS = (  # names of secrets that only count beside a random run
 )
 _PASSWORDS = frozenset(
     "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha"
-    " wachtwoord hasło lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave psk requirepass masterauth bindpw"
-    " rootpw passwordhash şifre parola passwörter userpass userpw userpwd mot_de_passe passin passout".split()
+    " wachtwoord hasło lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave"
+    " psk requirepass masterauth bindpw rootpw passwordhash şifre parola passwörter userpass userpw userpwd mot_de_passe passin passout".split()
 )
 _SECRETS = frozenset(
     "secret secrets token tokens apikey api_key authtoken accesstoken secretkey accesskey privatekey authkey jeton"
@@ -937,9 +938,9 @@ def _find_value(text: str, link: re.Match[str], strength: str, name: str, found:
 
 
 def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, link: re.Match[str], name: str) -> bool:
-    if "[redacted:" in value or len(value) < 4 or _is_placeholder(value) or _ADDRESS.fullmatch(value):
+    if len(value) < 4 or (len(value) > 64 and _MIX.search(value, 0, 64) is None):
         return False
-    if len(value) > 64 and _MIX.search(value, 0, 64) is None:
+    if "[redacted:" in value or _is_placeholder(value) or _ADDRESS.fullmatch(value):
         return False
     if any(each.isspace() for each in value):
         return False
@@ -1544,7 +1545,15 @@ def _is_working_directory(match: re.Match[str], value: str) -> bool:
 
 
 def _is_filler(value: str) -> bool:
-    return bool(_PLACEHOLDER.match(value) or _FILLER.search(value, 0, 200))
+    """Return True for what an example has in place of a secret, such as `<your-token>` or `ghp_xxxx`."""
+    if _PLACEHOLDER.match(value):
+        return True
+    lower = value[:JUDGED_CHARACTERS_MAX].lower()
+    if any(each in lower for each in _FILLERS):
+        return True
+    return ("example" in lower or "replace" in lower or "dummy" in lower or "todo" in lower) and bool(
+        _FILLER_WORD.search(value)
+    )
 
 
 def _is_placeholder(value: str) -> bool:
