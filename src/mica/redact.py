@@ -48,6 +48,22 @@ class Pattern:
         return re.compile(self._expression, self._flags)
 
 
+class _Lazy:
+    """A pattern that is compiled when one of its methods is first used."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+
+    def __getattr__(self, name: str) -> object:
+        method: object = getattr(re.compile(self._expression), name)
+        setattr(self, name, method)  # found without this function from now on
+        return method
+
+
+def _lazy(expression: str) -> re.Pattern[str]:
+    return _Lazy(expression)  # type: ignore[return-value]  # it has the methods of a pattern
+
+
 class Vendor:
     """The keys of one vendor: any of `prefixes`, followed by at least `characters` of an alphabet."""
 
@@ -439,32 +455,31 @@ _PHRASE = Pattern(  # a password of several words
     re.VERBOSE,
 )
 
-_PLACEHOLDER = re.compile(
-    r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
+_PLACEHOLDER = _lazy(
+    r"(?i)\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
     r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
     r"|(?:undefined|changeme|placeholder|redacted|(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key))$",
-    re.IGNORECASE,
 )
 _FILLERS = (
     *("xxxx", "***", "...", "…", "•••", "####", "____", "00000000", "placeholder", "replace_", "replace-"),
     *("replaceme", "changeme", "change_me", "change-me", "your_", "your-", "_here", "-here", "[a-z", "[0-9"),
 )
-_FILLER_WORD = re.compile(r"(?i)(?<![a-z])(?:example|replace|dummy|todo)(?![a-z])|example(?:key)?$")
-_SEQUENCE = re.compile(r"(?i)0?123456(?:7890?|789?|7)?|abcdef(?:g[a-z]*)?|9876543210?|deadbeef|f00d|foobar")
-_ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
-_WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_MIXED = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
-_TYPED = re.compile(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
-_ABOUT = re.compile(  # words of a text about passwords
+_FILLER_WORD = _lazy(r"(?i)(?<![a-z])(?:example|replace|dummy|todo)(?![a-z])|example(?:key)?$")
+_SEQUENCE = _lazy(r"(?i)0?123456(?:7890?|789?|7)?|abcdef(?:g[a-z]*)?|9876543210?|deadbeef|f00d|foobar")
+_ADDRESS = _lazy(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
+_WORDS = _lazy(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
+_NAME = _lazy(r"[A-Za-z_][A-Za-z0-9_.]*")
+_MIXED = _lazy(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
+_TYPED = _lazy(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
+_ABOUT = _lazy(  # words of a text about passwords
     r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
     r"|please|is|are|for|to)\b"
 )
 
-_DESCRIPTION = re.compile(
+_DESCRIPTION = _lazy(
     r"(?i)true|false|none|null|string|str|text|hidden|masked|empty|optional|expired|changed|reset|unset"
 )
-_SECRET_NAME = re.compile(
+_SECRET_NAME = _lazy(
     r"(?P<kind>passw(?:or)?ds?|passphrases?|(?:(?<=_)|^)pass|(?<=_)pwd|^pwd|secrets?|tokens?|credentials?"
     r"|(?:api|private|secret|access|account|encryption|signing|shared|master)_?keys?)(?:_base)?_?[0-9]{0,2}$"
 )
@@ -502,8 +517,8 @@ def randomness(run: str) -> float:
     return sum(pair not in natural for pair in pairs) / len(pairs) if pairs else 0.0
 
 
-_HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = _lazy(r"(?:0x)?[0-9a-fA-F]+")
+_UUID = _lazy(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _STANDARD_ALPHABET = ("abcdefghij", "ABCDEFGHIJ", "qwertyuiop")  # of a regular expression or a placeholder
 
 
@@ -530,8 +545,8 @@ def _is_wordy(run: str) -> bool:
     return 3 * sum(map(len, words)) >= sum(map(len, parts))
 
 
-_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)[0-9]{0,2}")
-_PARTS = re.compile(r"[_.-]+")
+_WORD = _lazy(r"(?:[A-Z]?[a-z]+|[A-Z]+)[0-9]{0,2}")
+_PARTS = _lazy(r"[_.-]+")
 
 
 # -- Runs with a prefix
@@ -551,10 +566,10 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
     " mica doc docs".split()
 )
 _MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth access oauth bot cred ak pwd pw".split())
-_RUN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
-_LONG = re.compile(rf"(?<!\S)\S{{{RUN_CHARACTERS_MIN},}}+")
-_VOWEL = re.compile(r"[aeiouyAEIOUY]")
-_TAIL = re.compile(r"[+/=][A-Za-z0-9_+/=-]*+")
+_RUN = _lazy(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
+_LONG = _lazy(rf"(?<!\S)\S{{{RUN_CHARACTERS_MIN},}}+")
+_VOWEL = _lazy(r"[aeiouyAEIOUY]")
+_TAIL = _lazy(r"[+/=][A-Za-z0-9_+/=-]*+")
 
 
 def _prefixed(run: str) -> bool:
@@ -585,7 +600,7 @@ def _prefixed(run: str) -> bool:
     return False
 
 
-_GLUED = re.compile(r"(?=[a-fA-F]{0,3}[g-zG-Z])[A-Za-z]{2,5}[0-9a-f]{32,64}")  # dapi0123…, without a separator
+_GLUED = _lazy(r"(?=[a-fA-F]{0,3}[g-zG-Z])[A-Za-z]{2,5}[0-9a-f]{32,64}")  # dapi0123…, without a separator
 
 
 def _is_pair(parts: list[str]) -> bool:
@@ -623,10 +638,10 @@ def _is_bare(text: str, start: int, end: int) -> bool:
     )
 
 
-_NOT_BARE = re.compile(
+_NOT_BARE = _lazy(
     r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity|cursor|nonce|\bkey\s*id"
 )
-_BLOCK = re.compile(r"[\"']?,?\s*\n\s*[\"']?[A-Za-z0-9+/=_-]{30,}(?:\s|$)|[A-Za-z0-9+/]{30,}=*$")
+_BLOCK = _lazy(r"[\"']?,?\s*\n\s*[\"']?[A-Za-z0-9+/=_-]{30,}(?:\s|$)|[A-Za-z0-9+/]{30,}=*$")
 
 
 def _is_body(body: str, *, separator: str, prefix: list[str]) -> bool:
@@ -732,7 +747,8 @@ _WEAK_STEMS = (  # names of secrets that only count beside a random run
 _PASSWORDS = frozenset(
     "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha"
     " wachtwoord hasło lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave"
-    " psk requirepass masterauth bindpw rootpw passwordhash şifre parola passwörter userpass userpw userpwd mot_de_passe passin passout".split()
+    " psk requirepass masterauth bindpw rootpw passwordhash şifre parola passwörter userpass"
+    " userpw userpwd mot_de_passe passin passout".split()
 )
 _SECRETS = frozenset(
     "secret secrets token tokens apikey api_key authtoken accesstoken secretkey accesskey privatekey authkey jeton"
@@ -760,8 +776,8 @@ _SUFFIXES = frozenset(
     "value string str raw plain base env prod production staging stage dev test qa current new old default b64 base64"
     " live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
 )
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NAME_END = re.compile(r"[\w-]{0,64}")
+_CAMEL = _lazy(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAME_END = _lazy(r"[\w-]{0,64}")
 NAME_CHARACTERS_MAX = 64
 
 
@@ -810,18 +826,18 @@ _LINK = Pattern(
     )
     """,
 )
-_VALUE = re.compile(
+_VALUE = _lazy(
     r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))"""
 )
-_TOKENS = re.compile(r"""[^\s"'`<>|,;()\[\]{}=]{10,512}""")
+_TOKENS = _lazy(r"""[^\s"'`<>|,;()\[\]{}=]{10,512}""")
 _TRAILING = ".,;:!?*_)\\]}"
-_PLAIN_VALUE = re.compile(  # a version, a number with its unit, a date, an address, a path
+_PLAIN_VALUE = _lazy(  # a version, a number with its unit, a date, an address, a path
     r"v?\d+(?:[._-]\w+)*|[\d.,:/+-]+[a-zA-Z%]{0,4}|\d+(?:st|nd|rd|th)|[a-zA-Z]+-?\d{1,3}(?:\.\d+)*"
     r"|[^@\s]+@[\w-]+(?:\.[\w-]+)+|\w+://.*|[.~]{0,2}/.*|(?:[\w.-]+/)+[\w.-]+|\d{4}-\d\d-\d\d.*|#\d+"
     r"|[A-Za-z_][\w-]*(?:[.:]{1,2}[A-Za-z_][\w-]*)+"
     r"|[A-Za-z]{2,}\d{0,2}(?:[_-](?:[A-Za-z]{2,}\d{0,2}|v?\d{1,3}))+"
 )
-_HEX_WORDS = re.compile(
+_HEX_WORDS = _lazy(
     r"(?i)commit|signature|digest|hash|sha-?\d|checksum|md5|revision|etag|integrity|fingerprint|public|uuid"
 )
 
@@ -852,10 +868,10 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     return letters and digits and (signs or (len(value) >= 7 and randomness(value) > 0.3))
 
 
-_CHOSEN = re.compile(r"[A-Za-z]{4,}[0-9]{1,6}")  # hunter22
-_LEET = re.compile(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
-_NAMED = re.compile(r"(?i)pass(?:w|$)|secret|token|key")
-_WORD_CHARACTERS = re.compile(r"[A-Za-z]+")
+_CHOSEN = _lazy(r"[A-Za-z]{4,}[0-9]{1,6}")  # hunter22
+_LEET = _lazy(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
+_NAMED = _lazy(r"(?i)pass(?:w|$)|secret|token|key")
+_WORD_CHARACTERS = _lazy(r"[A-Za-z]+")
 
 
 def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[Span]) -> list[int]:
@@ -909,8 +925,8 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
         _find_near(text, start, end, odd, strength, found)
 
 
-_CALL = re.compile(r"""(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))""")  # login("ann", "…")
-_DIGIT = re.compile(r"[0-9]")
+_CALL = _lazy(r"""(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))""")  # login("ann", "…")
+_DIGIT = _lazy(r"[0-9]")
 VALUE_CHARACTERS_MAX = 200  # a name says nothing about what is farther away
 
 
@@ -970,7 +986,7 @@ def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, 
 
 
 _NATIVE = ("requirepass", "masterauth", "bindpw", "rootpw", "masterpass")  # no words follow these
-_EXPRESSION = re.compile(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/]+)+[A-Za-z_$][\w$]*|[!&|+*/-].*")
+_EXPRESSION = _lazy(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/]+)+[A-Za-z_$][\w$]*|[!&|+*/-].*")
 
 
 def _is_expression(value: str) -> bool:
@@ -981,7 +997,7 @@ def _is_expression(value: str) -> bool:
     ) or (any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6)
 
 
-_AS = re.compile(
+_AS = _lazy(
     r"(?i)={0,2}[\"'`)*_]{0,3}\s(?:as|als|como|comme|is|ist|es|est|para|pour|for|für)\s(?:[\w'-]+\s){0,3}[\w']{0,3}"
 )
 
@@ -1002,7 +1018,7 @@ def _find_odd(text: str) -> list[tuple[int, int]]:
     return odd
 
 
-_ID_BEFORE = re.compile(
+_ID_BEFORE = _lazy(
     r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z"
 )
 NEAR_CHARACTERS = 80
@@ -1196,7 +1212,7 @@ def _hidden(text: str) -> list[tuple[int, int, str]]:
     return found
 
 
-_HIDDEN_FIRST = re.compile(rf"[\x1b\x9b\\\[<&%{_INVISIBLE}\x00-\x08\x0e-\x1a\x7f]")
+_HIDDEN_FIRST = _lazy(rf"[\x1b\x9b\\\[<&%{_INVISIBLE}\x00-\x08\x0e-\x1a\x7f]")
 _HIDDEN_BY = ("\\", "\x1b", "</", "%2", "%3", "%4", "&", "[0", "[1", "[3", "[9", "\x9b", "\0", "\x08")
 
 
@@ -1215,8 +1231,8 @@ def _shown(match: re.Match[str]) -> str:
 
 
 WRAP_CHARACTERS_MIN = 50  # in a narrower line a run that ends it is whole
-_WRAP_HEAD = re.compile(r"[A-Za-z0-9_.+/=~:@%-]+\Z")
-_WRAP_TAIL = re.compile(r"(?:\r?\n)(?:[ \t]{0,12}(?:[>|#*+│]|//){0,2}[ \t]{0,12})([A-Za-z0-9_.+/=~-]{1,200})")
+_WRAP_HEAD = _lazy(r"[A-Za-z0-9_.+/=~:@%-]+\Z")
+_WRAP_TAIL = _lazy(r"(?:\r?\n)(?:[ \t]{0,12}(?:[>|#*+│]|//){0,2}[ \t]{0,12})([A-Za-z0-9_.+/=~-]{1,200})")
 
 
 def _find_wraps(text: str) -> list[tuple[int, int, str]]:
@@ -1246,7 +1262,7 @@ def _is_split(head: str, tail: str) -> bool:
     return len(head) < 6 or randomness(head[-40:]) >= 0.25 or randomness(tail) >= 0.4
 
 
-_AFTER_SIGN = re.compile(r"[=:@~%]")
+_AFTER_SIGN = _lazy(r"[=:@~%]")
 
 
 # -- All rules
@@ -1391,13 +1407,11 @@ def _is_odd(word: str) -> bool:
     return any(_MIX.search(run) for run in _PLAIN_RUN.findall(word))
 
 
-_PLAIN_RUN = re.compile(r"[A-Za-z0-9_%-]{14,}")
-_MIX = re.compile(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]")
+_PLAIN_RUN = _lazy(r"[A-Za-z0-9_%-]{14,}")
+_MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]")
 
 
-_PASS = re.compile(
-    r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass"
-)  # not: all tests pass
+_PASS = _lazy(r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
 
 
 def _has_names(text: str, lower: str) -> bool:
@@ -1518,6 +1532,13 @@ def _assigned(match: re.Match[str]) -> Span | None:
     value = match[kind].rstrip("\\")  # the closing quote was escaped
     if _is_harmless(value, at_least=6 if _is_password(match["key"]) else 8) or _is_working_directory(match, value):
         return None
+    if (
+        not _is_password(match["key"])
+        and not match["key"].isupper()
+        and _WORD.fullmatch(value)
+        and randomness(value) < 0.34
+    ):
+        return None  # "importToken": "template"
     if kind == "bare" and (
         match.string.startswith(("(", "[", "{"), match.end()) or _is_code(value, key=match["key"], gap=match["gap"])
     ):
@@ -1577,7 +1598,7 @@ def _is_label(value: str) -> bool:
     return _SNAKE.fullmatch(value) is not None and _NAMED.search(value) is not None
 
 
-_SNAKE = re.compile(r"[a-z]+(?:[_-][a-z]+)+")  # expired_token, my-client-secret
+_SNAKE = _lazy(r"[a-z]+(?:[_-][a-z]+)+")  # expired_token, my-client-secret
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
