@@ -1059,13 +1059,13 @@ def _find_cells(text: str, names: list[int], found: list[Span]) -> None:
         head = text[max(begin, done) : end]
         cut = _cut(head)
         done = end
-        if not cut:
+        if not cut or any(sign in head for sign in "=:{}()"):
             continue
         heads = [cell.strip().strip("`*\"'") for cell in head.split(cut)]
         columns = {
             number: strength for number, each in enumerate(heads) if (strength := _strength(each.replace(" ", "_")))
         }
-        is_head = all(len(each) <= 30 and not any(sign in each for sign in "=:{}()") for each in heads)
+        is_head = all(len(each) <= 30 for each in heads)
         if columns and is_head and (cut == "|" or all(heads)):
             done = _find_rows(text, end + 1, cut, len(heads), columns, found)
 
@@ -1212,7 +1212,10 @@ def _hidden(text: str) -> list[tuple[int, int, str]]:
     return found
 
 
-_HIDDEN_FIRST = _lazy(rf"[\x1b\x9b\\\[<&%{_INVISIBLE}\x00-\x08\x0e-\x1a\x7f]")
+_HIDDEN_FIRST = _lazy(
+    rf"[\x1b\x9b\\\[<&%{_INVISIBLE}\x00-\x08\x0e-\x1a\x7f]"
+    r"(?:(?<![\[<&%])|(?<=\[)(?=[0-9])|(?<=<)(?=/?[a-z])|(?<=&)(?=[#a-zA-Z])|(?<=%)(?=[0-7]))"
+)
 _HIDDEN_BY = ("\\", "\x1b", "</", "%2", "%3", "%4", "&", "[0", "[1", "[3", "[9", "\x9b", "\0", "\x08")
 
 
@@ -1398,7 +1401,7 @@ def _lower(text: str) -> str:
 
 def _has_runs(text: str) -> bool:
     """Return True for a text with a long run that does not consist of words."""
-    return any(_is_odd(word) for word in text.split() if len(word) >= RUN_CHARACTERS_MIN)
+    return any(map(_is_odd, [word for word in text.split() if len(word) >= RUN_CHARACTERS_MIN]))
 
 
 def _is_odd(word: str) -> bool:
