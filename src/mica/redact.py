@@ -319,13 +319,6 @@ PATTERNS = (
         r"(?=[a-z_-]{0,80}[0-9])[a-z0-9_-]{20,256}",
     ),
     Pattern(
-        "login",  # log in with name / VALUE
-        (" / ",),
-        r"(?i)(?P<before>\b(?:log(?:ged)? ?in|sign(?:ed)? in|login|credentials?|creds|user|account|zugangsdaten"
-        r"|anmelde\w{0,6}|identifiants|credenciales|acceso)\b[^\n/]{0,30}?[\s:][\w.@-]{2,64}\s/\s)"
-        r"(?=[^\s0-9]{0,64}[0-9])(?=[^\sa-z]{0,64}[a-z])[^\s/]{8,64}(?<![.,;:!?)])(?=[\s.,;:!?)]|\Z)",
-    ),
-    Pattern(
         "credential",  # .pgpass: host:port:database:user:VALUE
         (":5432:", ":*:", ":6432:", ":5433:"),
         r"(?m)(?P<before>^[^\s:#]{1,100}:(?:[0-9]{2,5}|\*):[^\s:]{1,64}:[^\s:]{1,64}:)(?![$<{%\[*])[^\s:]{4,128}$",
@@ -1364,6 +1357,8 @@ class Rules:
         names = _find_named(text, lower, _find_odd(text) if has_runs or "pass" in lower else [], found)
         if names and "\n" in text:
             _find_cells(text, names, found)
+        if " / " in text:
+            _find_logins(text, found)
         return found
 
 
@@ -1417,6 +1412,28 @@ _MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]")
 _PASS = _lazy(r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
 
 
+_LOGIN = _lazy(
+    r"(?i)(?:log(?:ged)? ?in|sign(?:ed)? in|credential|creds|\buser|account|zugangsdaten|anmelde|identifiants|credenciales)"
+)
+_LOGIN_PAIR = _lazy(
+    r"[\w.@-]{2,64} / "
+    r"(?P<value>(?=[^\s0-9]{0,64}[0-9])(?=[^\sa-z]{0,64}[a-z])[^\s/]{8,64})(?=\s|\Z)"
+)
+
+
+def _find_logins(text: str, found: list[Span]) -> None:
+    """Find the passwords in sentences such as `log in with name / VALUE`."""
+    place = text.find(" / ")
+    while place >= 0:
+        name = text.rfind(" ", max(0, place - 64), place) + 1
+        pair = _LOGIN_PAIR.match(text, name) if name else None
+        if pair is not None and _LOGIN.search(text, max(0, name - 50), name) is not None:
+            value = pair["value"].rstrip(_TRAILING)
+            if len(value) >= 8 and not _is_filler(value):
+                found.append((pair.start("value"), pair.start("value") + len(value), "login"))
+        place = text.find(" / ", place + 3)
+
+
 def _has_names(text: str, lower: str) -> bool:
     """Return True for a text with a word about secrets, or with characters that may hide one."""
     if not text.isascii() and any(each in lower for each in _FOREIGN):
@@ -1438,7 +1455,7 @@ def _has_names(text: str, lower: str) -> bool:
         or "contrase" in lower
         or "senha" in lower
         or ("|" in text and "echo " in lower)
-        or " / " in lower
+        or (" / " in lower and _LOGIN.search(lower) is not None)
         or ('("' in text and ("auth" in lower or "login" in lower))
         or ":*:" in lower
         or ":5432:" in lower
