@@ -810,7 +810,7 @@ _LINK = Pattern(
     (?:
         (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4})
         |(?P<xml>[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
-        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s-{1,2}\s)[\s>*_]{0,12})
+        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s[-–—]{1,2}\s)[\s>*_]{0,12})
         |(?P<prose>(?:\.(?=\S)|[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
             |sont|wird|reads|became|becomes|equals|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|jetzt\s|ahora\s
             |maintenant\s|set\sto\s|auf\s)?
@@ -1145,7 +1145,7 @@ def _look_alikes() -> dict[int, str]:
     """Return the characters that a reader takes for an ASCII character."""
     table = dict.fromkeys(map(ord, "“”„‟«»＂″❝❞〝〞「」『』"), '"') | dict.fromkeys(map(ord, "‘’‚‛‹›＇′❛❜´"), "'")
     table |= dict.fromkeys(map(ord, "\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))), " ")
-    table |= dict.fromkeys(map(ord, "‐‑‒–—―−﹣"), "-") | {0x2044: "/", 0x2236: ":", 0xFE55: ":", 0xA789: ":"}
+    table |= dict.fromkeys(map(ord, "‐‑﹣"), "-") | {0x2044: "/", 0x2236: ":", 0xFE55: ":", 0xA789: ":"}
     table |= dict.fromkeys(map(ord, "│┃┆┊║"), "|")
     return {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | table
 
@@ -1413,7 +1413,8 @@ _PASS = _lazy(r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spa
 
 
 _LOGIN = _lazy(
-    r"(?i)(?:log(?:ged)? ?in|sign(?:ed)? in|credential|creds|\buser|account|zugangsdaten|anmelde|identifiants|credenciales)"
+    r"(?i)(?:log(?:ged)? ?in|sign(?:ed)? in|credential|creds|\buser|account|zugangsdaten|anmelde|identifiants"
+    r"|credenciales)"
 )
 _LOGIN_PAIR = _lazy(
     r"[\w.@-]{2,64} / "
