@@ -1443,28 +1443,26 @@ def _has_names(text: str, lower: str) -> bool:
         ("pass" in lower and _PASS.search(lower) is not None)
         or "token" in lower
         or "secret" in lower
-        or "pw" in lower
         or "key" in lower
-        or (" -" in lower and (" -p" in lower or "-u" in lower or " -a" in lower or " -w" in lower))
-        or "kennw" in lower
+        or "pw" in lower
+        or "cred" in lower
         or "clave" in lower
         or "mdp" in lower
-        or "cookie" in lower
-        or "bearer" in lower
-        or "jeton" in lower
-        or "cred" in lower
+        or "kennw" in lower
         or "contrase" in lower
-        or "senha" in lower
-        or ("|" in text and "echo " in lower)
-        or (" / " in lower and _LOGIN.search(lower) is not None)
-        or ('("' in text and ("auth" in lower or "login" in lower))
-        or ":*:" in lower
-        or ":5432:" in lower
-        or "identified" in lower
         or "seed" in lower
-        or "mnemonic" in lower
+        or (" -" in lower and (" -p" in lower or "-u" in lower or " -a" in lower or " -w" in lower))
+        or (" / " in lower and _LOGIN.search(lower) is not None)
+        or ("=" in text and "cookie" in lower)
+        or (":" in text and _AT_COLON.search(lower) is not None)
+        or ("|" in text and "echo " in lower)
+        or ("'" in text and "identified" in lower)
+        or ('("' in text and ("auth" in lower or "login" in lower))
         or "\x1b" in text
     )
+
+
+_AT_COLON = _lazy(r":(?:\*|5432|5433|6432):|bearer|cookie|mnemonic|jeton|senha")
 
 
 _FOREIGN = (  # invisible characters, and what only other alphabets have
