@@ -581,8 +581,6 @@ ssh -p 2222 ann@{W}.example.org
 https://ann@example.org/{W}.git
 git@github.com:{W}/{W}.git
 {d10}:{d6}:{d4}
-AKIAIOSFODNN7EXAMPLE
-wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY
 bc1q{v38}
 0x{h40}
 CVE-2026-{d5}, ISBN 978-3-16-1484{d2}-0

@@ -457,7 +457,7 @@ _FILLERS = (
     *("xxxx", "***", "...", "…", "•••", "####", "____", "00000000", "placeholder", "replace_", "replace-"),
     *("replaceme", "changeme", "change_me", "change-me", "your_", "your-", "_here", "-here", "[a-z", "[0-9"),
 )
-_FILLER_WORD = _lazy(r"(?i)(?<![a-z])(?:example|replace|dummy|todo)(?![a-z])|example(?:key)?$")
+_FILLER_WORD = _lazy(r"(?i)(?<![a-z0-9])(?:example|replace|dummy|todo)(?![a-z0-9])")
 _SEQUENCE = _lazy(r"(?i)0?123456(?:7890?|789?|7)?|abcdef(?:g[a-z]*)?|9876543210?|deadbeef|f00d|foobar")
 _ADDRESS = _lazy(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
 _WORDS = _lazy(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
@@ -517,7 +517,12 @@ _STANDARD_ALPHABET = ("abcdefghij", "ABCDEFGHIJ", "qwertyuiop")  # of a regular 
 
 def _is_strong(run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: bool = False, above: float = 0.42) -> bool:
     """Return True for a run that only a machine would write, such as a key. A digest counts only if `hexadecimal`."""
-    if len(run) < at_least or _is_placeholder(run) or any(each in run for each in _STANDARD_ALPHABET):
+    if (
+        len(run) < at_least
+        or _is_placeholder(run)
+        or _is_sequence(run)
+        or any(each in run for each in _STANDARD_ALPHABET)
+    ):
         return False
     if _HEX.fullmatch(run) or _UUID.fullmatch(run):
         return hexadecimal and len(set(run)) > 5 and not run.isdigit()
@@ -552,7 +557,7 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
     " order invoice inv ftjob batch gen wf exec dpl deployment vpc subnet sg ami eni vol snap rtb igw arn commit rev"
     " build image img layer cache chunk asset font icon css js main index vendor bundle styles style module sc svelte"
     " ng trace span job task pod node host ssh rsa ecdsa ed25519 data base64 tx block public pub pk nonce blob object"
-    " page session sess conv conversation part prompt item row test fixture snapshot backup upload tmp temp version v"
+    " page session sess ses conv conversation part prompt item row test fixture snapshot backup upload tmp temp version v"
     " www cdn static assets dist app web lib libs pkg package release refs tag branch merge feature fix container"
     " git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs"
     " report key1 gravatar avatar component button container wrapper header footer nav card form input label srv svc"
@@ -692,7 +697,12 @@ def _find_vendors(word: str, vendors: dict[str, list[tuple[str, Vendor]]]) -> li
             if text.endswith("="):
                 text = text.rstrip("=") + "=" * min(2, len(text) - len(text.rstrip("=")))
             end = max(end, body.end() if body and len(text) >= 200 else 0)  # a long run is read once
-            if len(text) < vendor.characters or _is_placeholder(text) or not _is_apart(word, place, prefix, text):
+            if (
+                len(text) < vendor.characters
+                or _is_placeholder(text)
+                or _is_sequence(text)
+                or not _is_apart(word, place, prefix, text)
+            ):
                 continue
             end = place + len(prefix) + len(text)
             found.append((place, end, vendor.kind))
@@ -1597,11 +1607,12 @@ def _is_filler(value: str) -> bool:
 
 
 def _is_placeholder(value: str) -> bool:
-    return (
-        len(set(value)) <= 2
-        or _is_filler(value)
-        or (len(value) >= RUN_CHARACTERS_MIN and len(_SEQUENCE.sub("", value[:200])) < 8)
-    )
+    return len(set(value)) <= 2 or _is_filler(value)
+
+
+def _is_sequence(value: str) -> bool:
+    """Return True for a run that is little more than the alphabet and the digits in their order."""
+    return len(value) >= RUN_CHARACTERS_MIN and len(_SEQUENCE.sub("", value[:JUDGED_CHARACTERS_MAX])) < 8
 
 
 def _is_harmless(value: str, *, at_least: int, has_labels: bool = True) -> bool:

@@ -213,6 +213,7 @@ def _as_text(value: object) -> str:
     raise TypeError(f"a {type(value).__name__} is not a string")
 
 
+RANDOM = "[redacted:credential]"
 FIELDS = ("session", "agent", "user", "task", "correlation")
 _CORRELATION = re.compile(r"[A-Za-z0-9_.:-]{1,15}|[0-9a-f]{32}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 EMPTY = Context()
@@ -234,9 +235,15 @@ def _context_id(context: Context) -> ContextId:
 def _redacted(context: Context) -> Context:
     """Return the context with the secrets in its fields and labels redacted."""
     values = [(name, value) for name in FIELDS if (value := getattr(context, name)) is not None]
-    clean = {name: redact(value)[:LABEL_CHARACTERS_MAX] for name, value in values}
+    clean = {name: _redacted_field(value) for name, value in values}
     labels = tuple((name, _redacted_label(name, value)) for name, value in context.labels)
     return Context(**clean, labels=labels)
+
+
+def _redacted_field(value: str) -> str:
+    """Return a value with its secrets redacted. A random value that has no form of a known key is an id."""
+    clean = redact(value)
+    return value if clean == RANDOM else clean[:LABEL_CHARACTERS_MAX]
 
 
 def _redacted_label(name: str, value: str) -> str:
