@@ -557,8 +557,8 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
     " order invoice inv ftjob batch gen wf exec dpl deployment vpc subnet sg ami eni vol snap rtb igw arn commit rev"
     " build image img layer cache chunk asset font icon css js main index vendor bundle styles style module sc svelte"
     " ng trace span job task pod node host ssh rsa ecdsa ed25519 data base64 tx block public pub pk nonce blob object"
-    " page session sess ses conv conversation part prompt item row test fixture snapshot backup upload tmp temp version v"
-    " www cdn static assets dist app web lib libs pkg package release refs tag branch merge feature fix container"
+    " page session sess ses conv conversation part prompt item row test fixture snapshot backup upload tmp temp"
+    " version v www cdn static assets dist app web lib libs pkg package release refs tag branch merge feature fix container"
     " git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs"
     " report key1 gravatar avatar component button container wrapper header footer nav card form input label srv svc"
     " mica doc docs".split()
@@ -727,7 +727,7 @@ def _is_apart(word: str, place: int, prefix: str, body: str) -> bool:
     if prefix.isalnum() or len(prefix) <= 4:
         fixed = _HEX.fullmatch(body) or (body.isupper() and any(each.isdigit() for each in body))
         return randomness(body) >= (0.1 if fixed else 0.35)
-    return randomness(body) >= 0.15 or any(each.isdigit() for each in body)
+    return len(prefix) > 6 or randomness(body) >= 0.15 or any(each.isdigit() for each in body)
 
 
 @lru_cache(maxsize=len(_ALPHABETS))
