@@ -558,8 +558,8 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
     " build image img layer cache chunk asset font icon css js main index vendor bundle styles style module sc svelte"
     " ng trace span job task pod node host ssh rsa ecdsa ed25519 data base64 tx block public pub pk nonce blob object"
     " page session sess ses conv conversation part prompt item row test fixture snapshot backup upload tmp temp"
-    " version v www cdn static assets dist app web lib libs pkg package release refs tag branch merge feature fix container"
-    " git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs"
+    " version v www cdn static assets dist app web lib libs pkg package release refs tag branch merge"
+    " feature fix git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver log logs"
     " report key1 gravatar avatar component button container wrapper header footer nav card form input label srv svc"
     " mica doc docs".split()
 )
@@ -1416,7 +1416,7 @@ def _is_odd(word: str) -> bool:
 
 
 _PLAIN_RUN = _lazy(r"[A-Za-z0-9_%-]{14,}")
-_MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]")
+_MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]|[A-Z]{4}[a-z]{4}")
 
 
 _PASS = _lazy(r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
