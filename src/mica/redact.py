@@ -560,8 +560,8 @@ _NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that
     " page session sess ses conv conversation part prompt item row test fixture snapshot backup upload tmp temp"
     " version v www cdn static assets dist app web lib libs pkg package release refs tag branch merge"
     " feature fix git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver"
-    " log logs report key1 gravatar avatar component button container wrapper header footer nav card form input label srv svc"
-    " mica doc docs".split()
+    " log logs report key1 gravatar avatar component button container wrapper header footer nav card form input label"
+    " srv svc mica doc docs".split()
 )
 _MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth access oauth bot cred ak pwd pw".split())
 _RUN = _lazy(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
