@@ -94,7 +94,7 @@ def mark_data(
     """Build the data of a mark's event. Raises InvalidInput for an empty text, and any error that `check` raises.
 
     `check` is called once, with the text, `why`, the principles and the tags as separate arguments. Then secrets are
-    redacted in all of them except the tags. `#milestone` in the text is added to the tags. Other words after `#` are
+    redacted in all of them. `#milestone` in the text is added to the tags. Other words after `#` are
     not, because most of them are numbers, colours or code.
     """
     if not isinstance(text, str) or not text.strip():
@@ -102,7 +102,7 @@ def mark_data(
     tags = [tags] if isinstance(tags, str) else tags
     principles = [principles] if isinstance(principles, str) else principles
     check(text, why or "", *principles, *tags)
-    listed = [tag.lstrip("#") for tag in tags]
+    listed = [_redacted_tag(tag.lstrip("#")) for tag in tags]
     if "#" in text and MILESTONE not in listed and _MILESTONE_IN_TEXT.search(text):
         listed.append(MILESTONE)
     data: dict[str, object] = {"text": redact(text), "tags": listed}
@@ -111,6 +111,12 @@ def mark_data(
     if principles:
         data["principles"] = [redact(principle) for principle in principles]
     return data
+
+
+def _redacted_tag(tag: str) -> str:
+    """Return a tag, with secrets in it replaced by `redacted:<kind>`: a tag has no brackets."""
+    clean = redact(tag)
+    return tag if clean == tag else clean.replace("[", "").replace("]", "")
 
 
 def check_relation(relation: Relation, *, has_parent: bool) -> None:

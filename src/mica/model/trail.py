@@ -22,6 +22,7 @@ from mica.errors import InvalidInput
 from mica.model.event import RETRACTED, EventId, decay
 from mica.model.text_cache import remember_texts
 from mica.model.walk import Step
+from mica.redact import redact
 from mica.settings import TrailSettings
 
 State = Literal["observed", "hot", "crystallized", "cooling", "archived"]
@@ -190,6 +191,8 @@ def check_slug(slug: str) -> str:
         raise InvalidInput(
             f"a trail cannot be called {slug!r}; use up to {SLUG_CHARACTERS_MAX} of a-z, 0-9 and single hyphens"
         )
+    if redact(slug) != slug:
+        raise InvalidInput("a trail cannot be called like this, because the name looks like a secret")
     return slug
 
 
