@@ -632,7 +632,12 @@ class Memory:
         from mica.brief import hook_answers
 
         await hook_answers.write_session_answer(
-            spools, settings=self._settings, brief=self.brief, receipt=self.briefs.record
+            spools,
+            self._store.log,
+            settings=self._settings,
+            brief=self.brief,
+            receipt=self.briefs.record,
+            now=self._clock(),
         )
         await self._log.stored()
         root = await self._files.latest_root()

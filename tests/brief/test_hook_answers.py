@@ -43,6 +43,7 @@ class Briefs:
         self.text = text
         self.budgets: list[int] = []
         self.recorded: list[Brief] = []
+        self.log = EphemeralStore().log
 
     async def make(self, *, budget_tokens: int, deadline_s: float, is_preview: bool) -> Brief:
         assert is_preview, "a brief that nobody received is not recorded"
@@ -55,7 +56,9 @@ class Briefs:
         return EventId(f"r{len(self.recorded)}")
 
     async def write(self, spools: Spools, settings: Settings) -> SessionAnswer | None:
-        await write_session_answer(spools, settings=settings, brief=self.make, receipt=self.record)
+        await write_session_answer(
+            spools, self.log, settings=settings, brief=self.make, receipt=self.record, now=START_AT
+        )
         return spools.session_answer()
 
 
@@ -103,12 +106,15 @@ async def test_an_unchanged_brief_is_neither_written_nor_recorded_again(spools: 
     assert (second.text[0], second.receipt) == ("y", "r2")
 
 
-async def test_an_empty_brief_removes_the_earlier_one(spools: Spools, home: Settings) -> None:
+async def test_an_empty_brief_replaces_the_earlier_one_and_is_not_recorded(spools: Spools, home: Settings) -> None:
+    """Hooks then print only what was spooled since, for which they need the budget."""
     assert await Briefs(1.0).write(spools, home) is not None
 
     empty = Briefs(0.0)
 
-    assert await empty.write(spools, home) is None
+    answer = await empty.write(spools, home)
+    assert answer is not None
+    assert (answer.text, answer.receipt, answer.budget_tokens) == ("", None, home.brief.budget_tokens)
     assert empty.recorded == []
 
 
