@@ -196,6 +196,8 @@ def _typed(text: str) -> str:
         while (begin := text.find(opening)) >= 0 and (end := text.find(closing, begin)) >= 0:
             text = text[:begin] + text[end + len(closing) :]
     text = text.strip()
+    while text.startswith("<") and (end := text.find(f"</{text[1:].partition('>')[0]}>")) >= 0:
+        text = text[end:].partition(">")[2].strip()  # an element that the client or another hook inserted
     is_bare_command = text.startswith("/") and len(text.split(None, 1)) == 1
     return "" if text.startswith(WRITTEN_BY_CLIENTS) or is_bare_command else text
 
@@ -220,8 +222,8 @@ def _strings(values: Iterable[object]) -> list[str]:
     for value in values:
         if isinstance(value, str):
             found.append(value)
-        elif isinstance(value, dict):
-            found += _strings(value.values())
+        elif isinstance(value, dict | list):
+            found += _strings(value.values() if isinstance(value, dict) else value)
     return found
 
 
@@ -373,7 +375,7 @@ def neutralize(text: str) -> str:
     text = " ".join(text.translate(TAGS).split())
     text = "".join(each for each in text if each.isprintable())
     text = _rejoin(text, "&", lambda rest: "+" if rest[:1].isalnum() or rest[:1] == "#" else "&")
-    return _rejoin(text, "[", lambda rest: "⟦" if not rest[:1].isascii() or _begins_chat_tag(rest) else "[")
+    return _rejoin(text, "[", lambda rest: "⟦" if _begins_chat_tag(rest) else "[")
 
 
 def _rejoin(text: str, sign: str, replacement: Callable[[str], str]) -> str:
@@ -383,7 +385,8 @@ def _rejoin(text: str, sign: str, replacement: Callable[[str], str]) -> str:
 
 
 def _begins_chat_tag(text: str) -> bool:
-    return text[:20].lower().removeprefix("/").startswith(CHAT_TAGS)
+    name, end, _ = text[:20].lower().removeprefix("/").partition("]")
+    return f"{name}{end}" in CHAT_TAGS or not name.isascii()  # letters may look like others
 
 
 def _fold(text: str) -> str:
