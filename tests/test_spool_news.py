@@ -72,9 +72,9 @@ class Agents:
         assert done.stderr == b""
         return done.stdout.decode()
 
-    def start(self, session: str, client: str = "opencode") -> str:
+    def start(self, session: str, client: str = "opencode", source: str = "startup") -> str:
         """Start a session, and return what its agent is shown. OpenCode's format is plain text."""
-        shown = self.send(client, "session" if client == "opencode" else "SessionStart", session, source="startup")
+        shown = self.send(client, "session" if client == "opencode" else "SessionStart", session, source=source)
         assert [failure.reason for failure in self.spools.failures()] == []
         return shown
 
@@ -221,7 +221,8 @@ def test_a_session_is_not_shown_what_it_did_itself(agents: Agents) -> None:
     assert len(since(agents.start("s2"))) == 2
 
 
-def test_rendered_lines_of_the_session_itself_are_left_out(agents: Agents) -> None:
+def test_a_resumed_session_is_not_shown_its_own_lines(agents: Agents) -> None:
+    """Its agent still knows them; after a compaction it does not."""
     own, other = "- prompt: Mend the login (#4)", "- prompt: Mend the cart (#5)"
     text = f"{fence.OPENING}\n2026-11-01\n{own}\n2026-11-02\n{other}\n{fence.CLOSING}"
     lines = (
@@ -230,7 +231,8 @@ def test_rendered_lines_of_the_session_itself_are_left_out(agents: Agents) -> No
     )
     agents.render(text=text, lines=lines)
 
-    assert agents.start("s1").split("\n") == [fence.OPENING, "2026-11-02", other, fence.CLOSING]
+    assert agents.start("s1", source="resume").split("\n") == [fence.OPENING, "2026-11-02", other, fence.CLOSING]
+    assert agents.start("s1", source="compact") == text
     assert agents.start("s3") == text
 
 

@@ -683,7 +683,7 @@ def _prepared_answer(here: HookPaths, payload: dict[str, object], session: str) 
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
     if here.event not in STARTS and not (here.event in PROMPTS and _exists(again)):
         return "", {}
-    text, offered = _session_answer(here, session)
+    text, offered = _session_answer(here, session, resumed=_text(payload, "source") == "resume")
     if here.event in PROMPTS:
         posix.unlink(again)
     return _checked_answer(here, payload, text), offered
@@ -712,7 +712,7 @@ def format_answer(client: str, event: str, text: str) -> str:
     return _encode({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
 
 
-def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, object]]:
+def _session_answer(here: HookPaths, session: str, *, resumed: bool) -> tuple[str, dict[str, object]]:
     made = _read_answer(here, SESSION_ANSWER)
     offered: dict[str, object] = {"kind": "session", "receipt": _text(made, "receipt")}
     if is_held_out(session, made.get("holdout"), kind=BRIEFS):
@@ -720,7 +720,7 @@ def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, objec
     text, count = _text(made, "text"), 0
     if made.get("budget_tokens"):  # an older mica wrote none
         try:
-            text, count = _with_news(here, made, session)
+            text, count = _with_news(here, made, session, resumed=resumed)
         except Exception as error:  # noqa: BLE001 - then the brief is as old as the last ingest
             _record(here, error)
     if count:
@@ -728,13 +728,18 @@ def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, objec
     return (text, offered) if text else ("", {})
 
 
-def _with_news(here: HookPaths, made: dict[str, object], session: str) -> tuple[str, int]:
-    """Return the rendered brief with what other sessions have spooled since, and the number of lines added."""
+def _with_news(here: HookPaths, made: dict[str, object], session: str, *, resumed: bool) -> tuple[str, int]:
+    """Return the rendered brief with what other sessions have spooled since, and the number of lines added.
+
+    An agent that has `resumed` its session still knows what that session said, so these lines are left out.
+    """
     own = spool_name(session)
     parts = _unread_parts(here, made.get("read"), own)
     lines, running = made.get("lines"), made.get("running")
-    is_ours = isinstance(lines, list) and any(
-        isinstance(each, dict) and each.get("sessions") == [session] for each in lines
+    is_ours = (
+        resumed
+        and isinstance(lines, list)
+        and any(isinstance(each, dict) and each.get("sessions") == [session] for each in lines)
     )
     others = isinstance(running, list) and any(_text(each, "file") != own for each in running)
     if not (parts or is_ours or others):
@@ -749,7 +754,9 @@ def _with_news(here: HookPaths, made: dict[str, object], session: str) -> tuple[
         session_ends=SESSION_ENDS,
         characters_max=ANSWER_CHARACTERS_MAX,
     )
-    result: tuple[str, int] = news.add_news(made, parts, session=session, own=own, now_s=time.time(), reading=reading)
+    result: tuple[str, int] = news.add_news(
+        made, parts, session=session if resumed else "", own=own, now_s=time.time(), reading=reading
+    )
     return result
 
 

@@ -153,6 +153,11 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[RunningSession, ...] = ()
     version: int = 1
 
+    @property
+    def is_complete(self) -> bool:
+        """False for one that an older mica wrote, or while briefs are switched off."""
+        return self.budget_tokens > 0
+
 
 class Spools:
     """The folder of one space that hooks share with mica. Reads spooled lines, and writes what hooks answer with."""
