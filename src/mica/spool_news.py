@@ -102,7 +102,8 @@ def add_news(
     """Return a pair: the rendered text with what is newer, and the number of lines that were added.
 
     `made` is the content of `session.json`. `parts` has, for each spool file of other sessions, the name of the session
-    there, and its lines that were not rendered. `own` is the name of the session that starts; rendered lines of `session` are left out.
+    there, and its lines that were not rendered. `own` is that name of the session that starts. Rendered lines that are
+    only from `session` are left out.
     """
     sessions = {name: SpooledSession(name) for name, _ in parts}
     for name, lines in parts:
