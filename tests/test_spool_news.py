@@ -436,8 +436,8 @@ async def test_the_first_ingest_of_an_empty_space_lets_hooks_show_news(agents: A
 async def test_briefs_that_are_off_say_so_in_one_line(agents: Agents) -> None:
     async with mica.open(agents.place, settings=agents.settings) as memory:
         memory.mark("The session cookie is set before the redirect")
-        await memory.briefs.switch(on=False)
         await memory.clients.ingest()
+        await memory.briefs.switch(on=False)
     agents.work("s1", prompt="Move the queue", words="Moved.")
 
     text = agents.start("s2")
@@ -445,6 +445,9 @@ async def test_briefs_that_are_off_say_so_in_one_line(agents: Agents) -> None:
     assert "\n" not in text
     assert "switched off" in text
     assert "`mica briefs on`" in text
+    async with mica.open(agents.place, settings=agents.settings) as memory:
+        await memory.briefs.switch(on=True)
+    assert "cookie" in agents.start("s3")
 
 
 # -- Older and installed programs
