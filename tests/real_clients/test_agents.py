@@ -341,6 +341,31 @@ async def test_a_real_agent_is_told_what_is_known_and_leaves_what_it_did(name: s
     assert len({event.context.session for event in events if event.name.startswith("file.")}) == 1
 
 
+@pytest.mark.parametrize("ingests", [True, False], ids=["an ingest follows", "nothing ingests"])
+@pytest.mark.parametrize("name", [name for name in ("claude-code", "codex") if name in CHOSEN])
+def test_the_next_session_is_told_what_the_last_one_did(name: str, ingests: bool, home: Path, project: Path) -> None:
+    """keeps: A-01, A-18. Also if it begins the moment the last one ended, and if only the spool has its words."""
+    agent = AGENTS[name]
+    run_mica(home, project, "mark", KNOWN, "--tag", "gotcha")
+    requests: list[list[Body]] = []
+    for number in range(2):
+        with ScriptedModelServer(agent.steps(project)) as models:
+            variables = agent.prepare(home, project, models.address) if not number else variables_at(variables, models)
+            if not number:
+                run_mica(home, project, "install", name, "--yes")
+                if not ingests:
+                    (home / ".local/share/mica/ingest-command").unlink()
+            done = run_agent(agent, home, project, variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        requests.append(models.requests)
+
+    first, second = (json.dumps(each[0]) for each in requests)
+    assert KNOWN in first, "the first session after an install receives a brief"
+    assert CLOSING_WORDS not in first
+    assert KNOWN in second
+    assert CLOSING_WORDS in second
+
+
 @pytest.mark.skipif("claude-code" not in CHOSEN, reason="Claude Code was not asked for")
 def test_claude_code_finds_the_plugin_valid(home: Path, project: Path) -> None:
     """Its own strict validation."""
