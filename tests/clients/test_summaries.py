@@ -45,7 +45,7 @@ CODEX = (
         SUMMARY,
         f"<analysis>Let me think.\n\nSummary: no</analysis>\n\n<summary>\n{SUMMARY}\n</summary>",
         f"Analysis:\nI look at each message.\n\nSummary:\n{SUMMARY}",
-        f"This session is being continued from a previous conversation …\n\n{SUMMARY}\nPlease continue the conversation from",
+        CLAUDE.partition("\n\nIf you need")[0] + "\n\nPlease continue the conversation from where we left it off.",
         f"<state_snapshot>\n{SUMMARY}\n</state_snapshot>",
     ],
 )

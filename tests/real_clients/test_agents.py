@@ -347,23 +347,22 @@ def test_the_next_session_is_told_what_the_last_one_did(name: str, ingests: bool
     """keeps: A-01, A-18. Also if it begins the moment the last one ended, and if only the spool has its words."""
     agent = AGENTS[name]
     run_mica(home, project, "mark", KNOWN, "--tag", "gotcha")
-    requests: list[list[Body]] = []
-    for number in range(2):
-        with ScriptedModelServer(agent.steps(project)) as models:
-            variables = agent.prepare(home, project, models.address) if not number else variables_at(variables, models)
-            if not number:
-                run_mica(home, project, "install", name, "--yes")
-                if not ingests:
-                    (home / ".local/share/mica/ingest-command").unlink()
-            done = run_agent(agent, home, project, variables)
-        assert done.returncode == 0, done.stdout + done.stderr
-        requests.append(models.requests)
+    steps = agent.steps(project)
+    with ScriptedModelServer([*steps, *steps]) as models:
+        variables = agent.prepare(home, project, models.address)
+        run_mica(home, project, "install", name, "--yes")
+        if not ingests:
+            (home / ".local/share/mica/ingest-command").unlink()
 
-    first, second = (json.dumps(each[0]) for each in requests)
+        sessions = [run_agent(agent, home, project, variables) for _ in range(2)]
+
+    assert [done.returncode for done in sessions] == [0, 0], sessions
+    first, second = json.dumps(models.requests[0]), json.dumps(models.requests[len(steps)])
     assert KNOWN in first, "the first session after an install receives a brief"
-    assert CLOSING_WORDS not in first
     assert KNOWN in second
-    assert CLOSING_WORDS in second
+    assert steps[-1].text not in first
+    assert steps[-1].text in second
+    assert PROMPT in second.replace(PROMPT, "", 1), "the earlier prompt, besides its own"
 
 
 @pytest.mark.skipif("claude-code" not in CHOSEN, reason="Claude Code was not asked for")
