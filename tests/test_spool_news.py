@@ -46,6 +46,23 @@ SECRET = "ghp_" + "a1B2" * 9
 KNOWN = f"{fence.OPENING}\n2026-11-01\n- gotcha: The session cookie is set before the redirect (#1)\n{fence.CLOSING}"
 
 
+def answer_line(
+    text: str, line: str, said: str, score: float = 1.0, *, is_open: bool = False, sessions: tuple[str, ...] = ()
+) -> AnswerLine:
+    """The places of a line and of its statement in a rendered text."""
+    start = text.index(line)
+    said_start = text.index(said, start)
+    return AnswerLine(
+        start=start,
+        end=start + len(line),
+        said_start=said_start,
+        said_end=said_start + len(said),
+        score=score,
+        is_open=is_open,
+        sessions=sessions,
+    )
+
+
 class Agents:
     """Coding agents in one project, each of which runs the real hook program."""
 
@@ -183,19 +200,19 @@ def test_the_part_has_the_fence_of_every_brief(agents: Agents) -> None:
 def test_news_take_at_most_three_tenths_of_the_budget(agents: Agents, budget: int) -> None:
     """Lines of the rendered brief make room for them, those with the lowest score first."""
     statements = [f"Fact number {number} about the billing service and its ledger" for number in range(80)]
-    lines = [
-        AnswerLine(text=f"- note: {said}", said=said, score=number / 100) for number, said in enumerate(statements)
-    ]
-    kept: list[AnswerLine] = []
-    for line in reversed(lines):
+    kept: list[str] = []
+    for said in reversed(statements):
         if (
-            bound("\n".join([fence.OPENING, "2026-11-01", *(each.text for each in kept), line.text, fence.CLOSING]))
+            bound(
+                "\n".join([fence.OPENING, "2026-11-01", *(f"- note: {each}" for each in [*kept, said]), fence.CLOSING])
+            )
             <= budget
         ):
-            kept.append(line)
-    body = ["2026-11-01", *(each.text for each in kept)] if kept else []
+            kept.append(said)
+    body = ["2026-11-01", *(f"- note: {said}" for said in kept)] if kept else []
     text = "\n".join([fence.OPENING, *body, fence.CLOSING]) if body else ""
-    agents.render(text=text, budget_tokens=budget, lines=tuple(kept))
+    lines = [answer_line(text, f"- note: {said}", said, -number) for number, said in enumerate(kept)]
+    agents.render(text=text, budget_tokens=budget, lines=tuple(lines))
     for number in range(6):
         agents.work(f"s{number}", prompt=f"Task {number}: " + "many words " * 40, words="A long story. " * 60)
 
@@ -205,8 +222,8 @@ def test_news_take_at_most_three_tenths_of_the_budget(agents: Agents, budget: in
     added = since(shown)
     assert bound("\n".join(added)) <= budget * 0.3
     assert bool(added) == (budget > 150)
-    left = [each.said for each in kept if each.said in shown]
-    assert left == [each.said for each in kept][: len(left)], "the best stay"
+    left = [said for said in kept if said in shown]
+    assert left == kept[: len(left)], "the best stay"
     if budget == 600:
         assert 0 < len(left) < len(kept)
 
@@ -226,8 +243,8 @@ def test_a_resumed_session_is_not_shown_its_own_lines(agents: Agents) -> None:
     own, other = "- prompt: Mend the login (#4)", "- prompt: Mend the cart (#5)"
     text = f"{fence.OPENING}\n2026-11-01\n{own}\n2026-11-02\n{other}\n{fence.CLOSING}"
     lines = (
-        AnswerLine(text=own, said="Mend the login", score=1.0, sessions=("s1",)),
-        AnswerLine(text=other, said="Mend the cart", score=1.0, sessions=("s2",)),
+        answer_line(text, own, "Mend the login", sessions=("s1",)),
+        answer_line(text, other, "Mend the cart", sessions=("s2",)),
     )
     agents.render(text=text, lines=lines)
 
@@ -240,8 +257,8 @@ def test_an_open_end_that_a_newer_commit_names_is_left_out(agents: Agents) -> No
     open_end, rule = "- next: Add a dead letter queue (#7)", "- rule: Use uv run for everything here (#8)"
     text = f"{fence.OPENING}\n2026-11-01\n{open_end}\n{rule}\n{fence.CLOSING}"
     lines = (
-        AnswerLine(text=open_end, said="Add a dead letter queue", score=1.0, is_open=True),
-        AnswerLine(text=rule, said="Use uv run for everything here", score=1.0),
+        answer_line(text, open_end, "Add a dead letter queue", is_open=True),
+        answer_line(text, rule, "Use uv run for everything here"),
     )
     agents.render(text=text, lines=lines)
     agents.work("s1", prompt="Go on", words="Done.")
@@ -486,7 +503,7 @@ def test_the_answer_is_printed_without_news_if_their_program_is_missing(agents: 
 
 def test_nothing_is_loaded_if_there_is_no_news(agents: Agents) -> None:
     """keeps: A-40. A session start without news costs no more than before."""
-    agents.render(lines=(AnswerLine(text="- gotcha: x", said="x", score=1.0, sessions=("s9",)),))
+    agents.render(lines=(answer_line(KNOWN, "- gotcha", "gotcha", sessions=("s9",)),))
     code = (
         "import sys\nbefore = set(sys.modules)\n"
         f"sys.path.insert(0, {str(Path(hook.__file__).parent)!r})\nimport hook\n"

@@ -34,9 +34,6 @@ ANSWERS_BYTES_MAX = 4 * 2**20
 CHILD_LIMIT_S = 300  # for a child; an ingest is continued by the next, and no recording takes nearly as long
 SPOOL_TAIL_BYTES_MAX = 2**18  # of a session's spool that are read for the answer to a prompt
 COMMAND_CHARACTERS_MAX = 2_000  # of a command that is searched for paths
-NEWS_FILES_MAX = 12  # spool files of other sessions that are read at the start of a session, the newest
-FINGERPRINT_BYTES = 256  # of the first line of a spool file, which contains its time in microseconds
-NEWS_BYTES_MAX = 2**20  # of each, its end: whole sessions, except for those that read very long files
 PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # arguments of tool calls
 CHILD_PAUSE_S = 30  # between two ingests that are started by ends of turns
 
@@ -733,85 +730,26 @@ def _with_news(here: HookPaths, made: dict[str, object], session: str, *, resume
 
     An agent that has `resumed` its session still knows what that session said, so these lines are left out.
     """
-    own = spool_name(session)
-    parts = _unread_parts(here, made.get("read"), own)
-    lines, running = made.get("lines"), made.get("running")
-    is_ours = (
-        resumed
-        and isinstance(lines, list)
-        and any(isinstance(each, dict) and each.get("sessions") == [session] for each in lines)
-    )
-    others = isinstance(running, list) and any(_text(each, "file") != own for each in running)
-    if not (parts or is_ours or others):
+    own, folder = spool_name(session), here.hooks + b"/" + SPOOL
+    names = posix.listdir(folder) if _exists(folder) else []
+    others = [each for each in names if each.endswith(b".jsonl") and each.partition(b".")[0] != own.encode()]
+    if not (others or resumed or made.get("running")):
         return _text(made, "text"), 0
-    news, estimate = _load_beside("spool_news"), _load_beside("tokens").estimate
+    news = _load_beside("spool_news")
     reading = news.Reading(
+        load=_load_beside,
         decode=_decode,
-        redact=_load_redact,
-        estimate=estimate,
+        tail=_tail,
         prompts=PROMPTS,
         turn_ends=ENDS,
         session_ends=SESSION_ENDS,
         characters_max=ANSWER_CHARACTERS_MAX,
     )
+    parts = news.unread_parts(folder, others, made.get("read"), reading)
     result: tuple[str, int] = news.add_news(
         made, parts, session=session if resumed else "", own=own, now_s=time.time(), reading=reading
     )
     return result
-
-
-def _unread_parts(here: HookPaths, read: object, own: str) -> list[tuple[str, list[bytes]]]:
-    """Return the spooled lines of other sessions that were not rendered, with the name of each session in the spool.
-
-    `read` has for each spool file a hash of its beginning and the offset up to which it was rendered.
-    """
-    folder = here.hooks + b"/" + SPOOL
-    try:
-        names = posix.listdir(folder)
-    except OSError:
-        return []
-    found: list[tuple[float, int, bytes]] = []
-    for name in names:
-        if name.endswith(b".jsonl") and name.partition(b".")[0].decode("utf-8", "replace") != own:
-            try:
-                status = posix.stat(folder + b"/" + name)
-            except OSError:
-                continue  # an ingest has just removed it
-            found.append((status.st_mtime, status.st_size, name))
-    parts: list[tuple[str, list[bytes]]] = []
-    for _, size, name in sorted(found, reverse=True)[:NEWS_FILES_MAX]:
-        start = _rendered_bytes(folder + b"/" + name, read, name.decode("utf-8", "replace"))
-        if start < size:
-            lines = _tail(folder + b"/" + name, end=size, limit=min(NEWS_BYTES_MAX, size - start), start=start)
-            parts.append((name.partition(b".")[0].decode("utf-8", "replace"), lines))
-    return parts
-
-
-def _rendered_bytes(path: bytes, read: object, name: str) -> int:
-    """Return how much of a spool file was rendered; 0 if it is another file than the one that was."""
-    known = read.get(name) if isinstance(read, dict) else None
-    if not isinstance(known, list) or len(known) != 2 or not isinstance(known[1], int):
-        return 0
-    try:
-        from _blake2 import blake2b
-    except ImportError:
-        from hashlib import blake2b
-    head = _read_head(path)
-    first = head[: head.find(b"\n") + 1] or head
-    return known[1] if blake2b(first, digest_size=8).hexdigest() == known[0] else 0
-
-
-def _read_head(path: bytes) -> bytes:
-    try:
-        file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
-    except OSError:
-        return b""
-    try:
-        return posix.read(file, FINGERPRINT_BYTES)
-    except OSError:
-        return b""
-    finally:
-        posix.close(file)
 
 
 def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:

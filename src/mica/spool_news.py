@@ -6,11 +6,17 @@
 
 from __future__ import annotations
 
+import posix
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable, Iterable, Sequence
+
+FILES_MAX = 12  # spool files of other sessions that are read, the newest
+FILE_BYTES_MAX = 2**20  # of each, its end: whole sessions, except for those that read very long files
+FINGERPRINT_BYTES = 256  # of the first line of a spool file, which contains its time in microseconds
 
 SHARE = 0.3  # of the budget, at most, for everything that is newer
 RUNNING_S = 3_600  # a session without an end that was active in this time is shown as open
@@ -76,18 +82,78 @@ class Reading:
     def __init__(
         self,
         *,
+        load: Callable[[str], types.ModuleType],
         decode: Callable[[bytes], dict[str, object]],
-        redact: Callable[[], Callable[[str], str]],
-        estimate: Callable[[str], int],
+        tail: Callable[..., list[bytes]],
         prompts: Sequence[str],
         turn_ends: Sequence[str],
         session_ends: Sequence[str],
         characters_max: int,
     ) -> None:
-        self.decode, self.estimate = decode, estimate
-        self.redact = redact  # loads the function when it is first needed, because that takes long
+        self.decode, self.tail = decode, tail
+        self._load = load  # modules are loaded when they are first needed, because that takes long
+        self._redact: Callable[[str], str] | None = None
+        self._estimate: Callable[[str], int] | None = None
         self.prompts, self.turn_ends, self.session_ends = prompts, turn_ends, session_ends
         self.characters_max = characters_max  # of an answer
+
+    def redact(self, text: str) -> str:
+        self._redact = self._redact or self._load("redact").redact
+        return self._redact(text)
+
+    def estimate(self, text: str) -> int:
+        self._estimate = self._estimate or self._load("tokens").estimate
+        return self._estimate(text)
+
+
+def unread_parts(
+    folder: bytes, names: Iterable[bytes], read: object, reading: Reading
+) -> list[tuple[str, list[bytes]]]:
+    """Return the lines of these spool files that were not rendered, with the name of each session in the spool.
+
+    `read` has for each file a hash of its beginning and the offset up to which it was rendered.
+    """
+    found: list[tuple[float, int, bytes]] = []
+    for name in names:
+        try:
+            status = posix.stat(folder + b"/" + name)
+        except OSError:
+            continue  # an ingest has just removed it
+        found.append((status.st_mtime, status.st_size, name))
+    parts: list[tuple[str, list[bytes]]] = []
+    for _, size, name in sorted(found, reverse=True)[:FILES_MAX]:
+        path, known = folder + b"/" + name, name.decode("utf-8", "replace")
+        start = _rendered_bytes(path, read.get(known) if isinstance(read, dict) else None)
+        if start < size:
+            lines = reading.tail(path, end=size, limit=min(FILE_BYTES_MAX, size - start), start=start)
+            parts.append((known.partition(".")[0], lines))
+    return parts
+
+
+def _rendered_bytes(path: bytes, known: object) -> int:
+    """Return how much of a spool file was rendered; 0 if it is another file than the one that was."""
+    if not isinstance(known, list) or len(known) != 2 or not isinstance(known[1], int):
+        return 0
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+    head = _read_head(path)
+    first = head[: head.find(b"\n") + 1] or head
+    return known[1] if blake2b(first, digest_size=8).hexdigest() == known[0] else 0
+
+
+def _read_head(path: bytes) -> bytes:
+    try:
+        file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return posix.read(file, FINGERPRINT_BYTES)
+    except OSError:
+        return b""
+    finally:
+        posix.close(file)
 
 
 def add_news(
@@ -114,6 +180,8 @@ def add_news(
     rendered = _Rendered(made, session)
     notes = _notes(_open_sessions(made, sessions, own=own, now_s=now_s))
     entries = [*notes, *_entries(sessions, {note.at for note in notes}, reading)]
+    if not entries:
+        return rendered.text([]), 0
     today = _local(int(now_s * 1e6))[0]
     heading = f"Since then ({today}), newer than the lines above:"
 
@@ -130,8 +198,10 @@ def add_news(
     rendered.leave_out_repeated(
         _fold(" ".join(added)), [text for each in sessions.values() for _, text in each.commits]
     )
-    while is_too_long(text := rendered.text([heading, *added])) and rendered.leave_out_worst():
-        pass
+    while is_too_long(text := rendered.text([heading, *added])):
+        over = max(cost(text) - budget_tokens, (len(text) - reading.characters_max) / 4, 1)
+        if not rendered.leave_out_worst(over * SAFE_SHARE, reading.estimate):
+            break
     return (rendered.text([]), 0) if is_too_long(text) else (text, len(added))
 
 
@@ -256,10 +326,8 @@ def _entries(sessions: dict[str, SpooledSession], noted: set[int], reading: Read
     for each in sessions.values():
         prompts = [(at, text) for at, text in each.prompts if at not in noted][-PROMPTS_MAX:]
         entries += [_Entry(at, "user", text) for at, text in prompts]
-        if each.words or each.commits:
-            redact = reading.redact()
-            entries += [_Entry(at, "agent", redact(text)) for at, text in each.words[-WORDS_MAX:]]
-            entries += [_Entry(at, "commit", redact(text)) for at, text in each.commits[-COMMITS_MAX:]]
+        entries += [_Entry(at, "agent", reading.redact(text)) for at, text in each.words[-WORDS_MAX:]]
+        entries += [_Entry(at, "commit", reading.redact(text)) for at, text in each.commits[-COMMITS_MAX:]]
     return sorted(entries, key=lambda each: -each.at)
 
 
@@ -406,58 +474,74 @@ def _local(at: int) -> tuple[str, str]:
 # -- What was rendered ------------------------------------------------------------------------------------------
 
 
-class _Rendered:
-    """The rendered text as lines, some of which may be left out.
+class _Line:
+    """A line of the rendered text that may be left out: its place there, its statement, and how much it matters."""
 
-    `lines` in `session.json` has those that may: for each its `text` as rendered, its `said` (the statement alone), its
-    `score`, whether it `is_open`, and the `sessions` that it is from. Everything else stays.
+    def __init__(self, start: int, end: int, said: str, score: float, *, is_open: bool) -> None:
+        self.start, self.end, self.said, self.score, self.is_open = start, end, said, score, is_open
+
+
+class _Rendered:
+    """The rendered text, some lines of which may be left out.
+
+    `lines` in `session.json` has these, each as a list: where it begins and ends in the text, where the statement in it
+    begins and ends, its score, whether it was open, and the sessions that it is from. Everything else stays.
     """
 
     def __init__(self, made: dict[str, object], session: str) -> None:
         self._text = _text(made, "text")
-        self._known = [each for each in _objects(made.get("lines")) if _text(each, "text")]
-        own = [each for each in self._known if session and each.get("sessions") == [session]]
-        self._left_out = {_text(each, "text") for each in own}  # the agent has said or read these itself
+        self._lines: list[_Line] = []
+        self._left_out: list[_Line] = []
+        lines = made.get("lines")
+        for each in lines if isinstance(lines, list) else []:
+            start, end, said_start, said_end, score, is_open, sessions = each
+            line = _Line(start, end, self._text[said_start:said_end], score, is_open=is_open)
+            is_own = bool(session) and sessions == [session]  # the agent has said or read it itself
+            (self._left_out if is_own else self._lines).append(line)
 
     def leave_out_repeated(self, added: str, commits: Sequence[str]) -> None:
         """Leave out lines whose statement is in the added lines word for word, and open ends that a commit names."""
         subjects = [_fold(neutralize(each)) for each in commits]
-        for each in self._known:
-            said = _fold(neutralize(_text(each, "said")))
-            if len(said) < SAID_CHARACTERS_MIN:
-                continue
-            if said in added or (each.get("is_open") is True and any(said in subject for subject in subjects)):
-                self._left_out.add(_text(each, "text"))
+        kept: list[_Line] = []
+        for line in self._lines:
+            said = _fold(neutralize(line.said))
+            is_repeated = said in added or (line.is_open and any(said in subject for subject in subjects))
+            (self._left_out if is_repeated and len(said) >= SAID_CHARACTERS_MIN else kept).append(line)
+        self._lines = kept
 
-    def leave_out_worst(self) -> bool:
-        """Leave out the line with the lowest score. Return False if there is none that may be left out."""
-        left = [each for each in self._known if _text(each, "text") not in self._left_out]
-        if not left:
-            return False
-        self._left_out.add(_text(min(left, key=_score), "text"))
-        return True
+    def leave_out_worst(self, tokens: float, estimate: Callable[[str], int]) -> bool:
+        """Leave out lines with the lowest scores that have at least so many tokens. Return False if there are none."""
+        kept = sorted(self._lines, key=lambda line: -line.score)
+        has_any = bool(kept)
+        while kept and tokens > 0:
+            line = kept.pop()
+            tokens -= estimate(self._text[line.start : line.end])
+            self._left_out.append(line)
+        self._lines = kept
+        return has_any
 
     def text(self, news: Sequence[str]) -> str:
         """Return the text with `news` as its last lines."""
         if not self._left_out and not news:
             return self._text
-        lines = self._text.removeprefix(OPENING).removesuffix(CLOSING).strip("\n").split("\n")
-        is_out = [False] * len(lines)
-        for text in self._left_out:
-            span = text.split("\n")
-            for start in range(len(lines) - len(span) + 1):
-                if lines[start : start + len(span)] == span:
-                    is_out[start : start + len(span)] = [True] * len(span)
-        for place in reversed(range(len(lines) - 1)):  # a heading goes with its lines
-            below = next(
-                (at for at in range(place + 1, len(lines)) if not lines[at].startswith(("- ", " "))), len(lines)
-            )
-            is_heading = not lines[place].startswith(("- ", " "))
-            is_out[place] |= is_heading and below > place + 1 and all(is_out[place + 1 : below])
-        kept = [line for line, out in zip(lines, is_out, strict=True) if line and not out]
+        pieces: list[str] = []
+        done = 0
+        for line in sorted(self._left_out, key=lambda line: line.start):
+            pieces.append(self._text[done : line.start])
+            done = max(done, line.end + 1)  # with its line end
+        text = "".join([*pieces, self._text[done:]])
+        lines = text.removeprefix(OPENING).removesuffix(CLOSING).strip("\n").split("\n")
+        if self._left_out:  # a heading goes with its lines
+            alone = set(self._headings()) - set(_headings_with_lines(lines))
+            lines = [line for line in lines if line not in alone]
+        kept = [line for line in lines if line]
         return "\n".join([OPENING, *kept, *news, CLOSING]) if kept or news else ""
 
+    def _headings(self) -> list[str]:
+        return _headings_with_lines(self._text.split("\n"))
 
-def _score(line: dict[str, object]) -> float:
-    score = line.get("score")
-    return float(score) if isinstance(score, int | float) else 0.0
+
+def _headings_with_lines(lines: Sequence[str]) -> list[str]:
+    """Return the lines that are followed by an entry and are none."""
+    pairs = zip(lines, lines[1:], strict=False)  # noqa: RUF007 - `itertools` would have to be loaded
+    return [line for line, following in pairs if following.startswith("- ") and not line.startswith(("- ", " ", "<"))]

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 import mica
-from mica import hook
+from mica import hook, spool_news
 from mica.clients import spool
 from mica.clients.spool import SessionAnswer, Spools, hooks_folder
 from mica.errors import StoreUnavailable
@@ -154,7 +154,7 @@ async def test_a_short_first_line_is_read_once_as_the_spool_grows(tmp_path: Path
     """keeps: A-12. Events without an id are numbered, so reading a line again would store it twice."""
     told = {"v": 1, "at": BEGIN, "client": "copilot", "event": "userPromptSubmitted", "payload": {"prompt": "go"}}
     path = write(folder, iter([told]), "s3")
-    assert path.stat().st_size < hook.FINGERPRINT_BYTES // 2
+    assert path.stat().st_size < spool_news.FINGERPRINT_BYTES // 2
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         assert len(await memory.events.query(EventQuery(names=("mark",)))) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import py_compile
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,7 @@ from mica.store.protocol import EventLog
 TOKENS_MAX = 2_000  # of a hook's output: Codex accepts 2,500
 DEADLINE_S = 10.0  # rendering ahead of time, so no agent waits
 OFF = "mica: briefs are switched off in this project, so nothing is shown; `mica briefs on` switches them on."
+_ENTRY = re.compile(r"^- .*(?:\n  .*)*", re.MULTILINE)  # a line, with its continuation lines
 OPEN = frozenset(("open", "next", "question", "todo"))  # kinds and tags of lines that a later commit may end
 LINE_CHARACTERS = 80  # of a passage's beginning, by which its line is found in the text
 SOURCES_READ = 8  # of a passage, to know its sessions
@@ -89,27 +91,25 @@ async def write_session_answer(
 
 
 async def _lines(brief: Brief, log: EventLog) -> tuple[AnswerLine, ...]:
-    """Return the lines of a brief that show one of its passages. Headings and notes show none."""
-    entries: list[str] = []
-    for line in brief.text.split("\n"):
-        if line.startswith("  ") and entries:
-            entries[-1] += f"\n{line}"
-        elif line.startswith("- "):
-            entries.append(line)
+    """Return the lines of a brief that show one of its passages, with their places. Headings and notes show none."""
+    entries = [match.span() for match in _ENTRY.finditer(brief.text)]
     lines: list[AnswerLine] = []
     for passage in brief.passages:
-        beginning = neutralize_entry(passage.text)[:LINE_CHARACTERS]
-        shown = next((entry for entry in entries if beginning and beginning in entry), None)
-        if shown is None:
+        said = neutralize_entry(passage.text)
+        spans = ((brief.text.find(said[:LINE_CHARACTERS], start, end), start, end) for start, end in entries)
+        place, start, end = next((span for span in spans if said and span[0] >= 0), (0, 0, 0))
+        if not end:
             continue
-        entries.remove(shown)
+        entries.remove((start, end))
         events = [event for source in passage.sources[:SOURCES_READ] if (event := await log.get(source)) is not None]
         sessions = {event.context.session for event in events}
         tags = {tag for event in events if event.name == MARK for tag in mark_of(event).tags}
         lines.append(
             AnswerLine(
-                text=shown,
-                said=passage.text,
+                start=start,
+                end=end,
+                said_start=place,
+                said_end=min(place + len(said), end),
                 score=passage.score,
                 is_open=not OPEN.isdisjoint({passage.kind, *tags}),
                 sessions=tuple(sorted(each for each in sessions if each)) if None not in sessions else (),

@@ -26,6 +26,7 @@ import msgspec
 
 from mica import hook
 from mica.private_files import is_protected, make_private_folder, open_private, replace_private
+from mica.spool_news import FINGERPRINT_BYTES
 
 T = TypeVar("T")
 
@@ -121,11 +122,16 @@ class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 2
 
 
-class AnswerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a rendered brief that the hook may leave out, because it is repeated or to make room for news."""
+class AnswerLine(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One line of a rendered brief that the hook may leave out, because it is repeated or to make room for news.
 
-    text: str  # the line as rendered, with its continuation lines
-    said: str  # the statement in it
+    It is written as a list, because decoding is a part of what a hook costs. Places are offsets in the text.
+    """
+
+    start: int
+    end: int  # before the line end
+    said_start: int  # the statement in the line
+    said_end: int
     score: float  # the line with the lowest is left out first
     is_open: bool = False  # a task or question that was open
     sessions: tuple[str, ...] = ()  # the sessions that its sources are from; empty if unknown
@@ -449,5 +455,5 @@ def _decode_whole(text: bytes) -> SpoolLine:
 
 def _fingerprint(file: Path) -> str:
     with suppress(OSError), file.open("rb") as opened:
-        return blake2b(opened.readline(hook.FINGERPRINT_BYTES), digest_size=8).hexdigest()
+        return blake2b(opened.readline(FINGERPRINT_BYTES), digest_size=8).hexdigest()
     return ""
