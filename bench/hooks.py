@@ -6,8 +6,9 @@ Every round runs each hook once, in turn with `python -I -S -c pass` of the same
 the child (user and system). Observing hooks append a line, answering hooks also print a brief of 9,000 characters, or
 rank the files of a project (400 files, 300 tasks with a commit each; `--files` for another size) and print the best
 with their lines. A session that starts beside another one also gets what that one has spooled: `SessionStart, news`.
-`file` is the program run as one file, which Python compiles each time; `launcher` imports it compiled. Every line must be in the spool, and an ingest must store each once. The cost of a background
-ingest is shown separately, because the agent does not wait for it.
+`file` is the program run as one file, which Python compiles each time; `launcher` imports it compiled. Every line must
+be in the spool, and an ingest must store each once. The cost of a background ingest is shown separately, because the
+agent does not wait for it.
 
 Then 50 prompts are sent at once while eight processes use all the time they get: short ones, and such of 1 MB. `lost`
 counts those that are not whole in the spool afterwards. The last line of the output is one JSON object.
