@@ -323,6 +323,16 @@ def test_commits_are_those_that_git_reports_or_that_were_quiet(
     assert [line.partition("commit: ")[2] for line in since(agents.start("s2"))] == shown
 
 
+def test_what_two_kinds_of_hooks_report_is_shown_once(agents: Agents) -> None:
+    agents.render()
+    for _ in range(2):
+        agents.send("claude", "UserPromptSubmit", "s1", prompt="Mend the login")
+        agents.send("claude", "Stop", "s1", last_assistant_message="Mended.")
+    agents.send("claude", "SessionEnd", "s1")
+
+    assert [line.partition(": ")[2] for line in since(agents.start("s2"))] == ["Mend the login", "Mended."]
+
+
 def test_damaged_and_foreign_lines_are_passed_over(agents: Agents) -> None:
     agents.render()
     agents.work("s1", prompt="Mend the login", words="Mended.")
@@ -461,6 +471,8 @@ async def test_briefs_that_are_off_say_so_in_one_line(agents: Agents) -> None:
 
     assert "\n" not in text
     assert "switched off" in text
+    spooled = (agents.spools.folder / "spool" / "s2.jsonl").read_text()
+    assert "offered" not in spooled, "this is no brief whose effect could be measured"
     assert "`mica briefs on`" in text
     async with mica.open(agents.place, settings=agents.settings) as memory:
         await memory.briefs.switch(on=True)

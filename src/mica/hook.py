@@ -722,7 +722,8 @@ def _session_answer(here: HookPaths, session: str, *, resumed: bool) -> tuple[st
             _record(here, error)
     if count:
         offered["since"] = count
-    return (text, offered) if text else ("", {})
+    is_brief = offered["receipt"] or count  # else the text says that briefs are switched off
+    return text, offered if text and is_brief else {}
 
 
 def _with_news(here: HookPaths, made: dict[str, object], session: str, *, resumed: bool) -> tuple[str, int]:

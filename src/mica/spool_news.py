@@ -230,15 +230,22 @@ def _read(line: bytes, session: SpooledSession, reading: Reading) -> None:
     if event in reading.prompts:
         session.is_over = False
         if prompt := _typed(_text(payload, "prompt", "text") or _parts(payload.get("output"))):
-            session.prompts.append((at_us, prompt))
+            _add(session.prompts, at_us, prompt)
     elif event in reading.session_ends or event == "session.deleted":
         session.is_over = True
     elif event in reading.turn_ends:
         session.turn_ended_at = at_us
         if words := _text(payload, "last_assistant_message", "prompt_response")[:TEXT_CHARACTERS_MAX].strip():
-            session.words.append((at_us, words))
+            _add(session.words, at_us, words)
     elif is_call:
-        session.commits += [(at_us, subject) for subject in _committed(payload, inner)]
+        for subject in _committed(payload, inner):
+            _add(session.commits, at_us, subject)
+
+
+def _add(known: list[tuple[int, str]], at: int, text: str) -> None:
+    """Add a text, unless it repeats the one before: some clients run two kinds of hooks."""
+    if not known or known[-1][1] != text:
+        known.append((at, text))
 
 
 def _text(fields: object, *names: str) -> str:

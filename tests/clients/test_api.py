@@ -19,7 +19,7 @@ import pytest
 
 import mica
 from mica import hook, spool_news
-from mica.clients import spool
+from mica.clients import api, spool
 from mica.clients.spool import SessionAnswer, Spools, hooks_folder
 from mica.errors import StoreUnavailable
 from mica.model.event import Event, EventQuery
@@ -277,6 +277,35 @@ async def test_two_concurrent_ingests_store_each_line_once(tmp_path: Path, folde
 
         assert sum(done.events for done in results) == 52
         assert len(await steps(two)) == 50
+
+
+async def test_an_ingest_waits_for_another_and_then_renders(tmp_path: Path, folder: Path, home: Settings) -> None:
+    """A reader may be storing the lines just when a session ends; its end is in the rendered brief all the same."""
+    write(folder, lines(3))
+    other = Spools(folder)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        with other.lock() as is_ours:
+            assert is_ours
+            ingesting = asyncio.create_task(memory.clients.ingest())
+            for _ in range(1_000):
+                await asyncio.sleep(0)
+            assert not ingesting.done()
+        done = await ingesting
+
+    assert (done.is_busy, done.lines) == (False, 4)
+    assert other.session_answer() is not None
+
+
+async def test_an_ingest_gives_up_after_a_while(
+    tmp_path: Path, folder: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "BUSY_S", 0.01)
+    write(folder, lines(3))
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        with Spools(folder).lock():
+            done = await memory.clients.ingest()
+
+    assert done.is_busy
 
 
 async def test_torn_and_foreign_lines_do_not_affect_others(tmp_path: Path, folder: Path, home: Settings) -> None:
