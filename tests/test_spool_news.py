@@ -287,6 +287,17 @@ def test_a_long_text_keeps_its_beginning_and_its_end(agents: Agents) -> None:
     assert " … " in line
 
 
+def test_a_list_becomes_one_line(agents: Agents) -> None:
+    agents.render()
+    agents.work(
+        "s1", prompt="Report", words="Done:\n\n- Parquet is the default\n* CSV stays.\n- Docs\nOpen: the\nschedule."
+    )
+
+    assert since(agents.start("s2"))[-1].endswith(
+        "agent: Done: Parquet is the default; CSV stays. Docs; Open: the schedule."
+    )
+
+
 @pytest.mark.parametrize(
     "prompt",
     [

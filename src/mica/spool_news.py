@@ -448,10 +448,21 @@ def neutralize(text: str) -> str:
 
     This is stricter than `mica.format.fence.neutralize`, and much quicker to load: every `<` is replaced.
     """
-    text = " ".join(text.translate(TAGS).split())
+    text = " ".join(_joined_items(text.translate(TAGS)).split())
     text = "".join(each for each in text if each.isprintable())
     text = _rejoin(text, "&", lambda rest: "+" if rest[:1].isalnum() or rest[:1] == "#" else "&")
     return _rejoin(text, "[", lambda rest: "⟦" if _begins_chat_tag(rest) else "[")
+
+
+def _joined_items(text: str) -> str:
+    """Return a text in which the items of a list are separated by semicolons, because it is shown on one line."""
+    joined, was_item = "", False
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        is_item = line.startswith(("- ", "* ", "• "))
+        if joined:
+            joined += "; " if (is_item or was_item) and joined[-1] not in ".:;,!?" else " "
+        joined, was_item = joined + (line[2:] if is_item else line), is_item
+    return joined
 
 
 def _rejoin(text: str, sign: str, replacement: Callable[[str], str]) -> str:
