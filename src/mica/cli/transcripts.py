@@ -25,7 +25,7 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
 from mica.store.protocol import BLOCK_EVENTS
-from mica.store.space import remember_directory
+from mica.store.space import remember_directory, space_of
 
 AUTO = "auto"
 STOPPED = "mica: stopped; what was stored stays, and the next import continues from there"
@@ -224,7 +224,8 @@ class Bar:
             note = f"{space_name(plan.target)}: {plural(step.events, 'event')}, {done} of {total}"
             self._bar.update(self._task, completed=start + step.bytes_done, note=note)
 
-        for root in {root for root in plan.roots.values() if root is not None and isinstance(plan.target, Path)}:
+        roots = {root for root in plan.roots.values() if root is not None and isinstance(plan.target, Path)}
+        for root in roots:
             remember_directory(Path(plan.target), root)
         done = await memory.clients.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
         if done.events:
@@ -232,8 +233,9 @@ class Bar:
             self._bar.update(self._task, note=f"{space_name(plan.target)}: stored; summarizing sessions and days")
             with suppress(StoreError):  # everything is stored; the next active process does the rest
                 await memory.upkeep.tick()
-        self._bar.update(self._task, note=f"{space_name(plan.target)}: preparing the brief of the next session")
-        await render_for_hooks(memory, self._home, is_new=bool(done.events))
+        if any(space_of(root, home=self._home).file == plan.target for root in roots):  # else no hook writes for it
+            self._bar.update(self._task, note=f"{space_name(plan.target)}: preparing the brief of the next session")
+            await render_for_hooks(memory, self._home, is_new=bool(done.events))
         return done
 
     async def _age(self, memory: Memory, name: str) -> None:
