@@ -522,6 +522,7 @@ class Memory:
             vectors=self._vectors,
             rank_past=self._files.at,
             crystallize=self._crystallize_session,
+            after_switch=self._render_switch,
         )
 
     @cached_property
@@ -631,12 +632,21 @@ class Memory:
         from mica.brief import hook_answers
 
         await hook_answers.write_session_answer(
-            spools, settings=self._settings, brief=self.brief, receipt=self.briefs.record
+            spools,
+            self._store.log,
+            settings=self._settings,
+            brief=self.brief,
+            receipt=self.briefs.record,
+            now=self._clock(),
         )
         await self._log.stored()
         root = await self._files.latest_root()
         navigator = None if root is None else self._files.navigator(root)
         await hook_answers.write_prompt_answer(spools, navigator, root=root, settings=self._settings, now=self._clock())
+
+    async def _render_switch(self) -> None:
+        if self._spools is not None and self._spools.folder.is_dir():  # else no hook has run yet
+            await self.clients.render()
 
     def _record_spending(self, name: str, data: Mapping[str, object]) -> None:
         self.emit(name, data, origin="tool")

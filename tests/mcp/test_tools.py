@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
 import msgspec
 import pytest
+from tests.hook_process import PATIENT_HOOK
 from tests.mcp.conftest import SESSION, Start, connected, structured
 from tests.mcp.stdio_client import StdioClient
 
 import mica
 from mica.format.fence import CLOSING, OPENING
+from mica.mcp.resources import read
 from mica.mcp.tools import BY_NAME, TOOLS, ToolResult
 from mica.model.event import EventQuery, utc_now
 from mica.model.walk import WALK_EVENTS, step_of, walks_of
 from mica.settings import Settings
+from mica.sources.protocol import Fragment, Question, SourceDeclaration
+from mica.store.reference.store import EphemeralStore
 from mica.testing.postgres import LocalPostgres
 
 SCHEMA_TOKENS_MAX = 1_200
@@ -358,3 +365,73 @@ def test_a_broken_setting_is_reported_to_the_model(start: Start) -> None:
 
     assert result["isError"] is True
     assert "MICA_BRIEF_BUDGET_TOKENS" in result["content"][0]["text"]
+
+
+class SlowSource:
+    """A source that answers later than a hook would wait, such as one whose files are not open yet."""
+
+    declared = SourceDeclaration(name="slow", concepts=(), is_live=True, answers_tasks=True)
+
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        await asyncio.sleep(0.5)
+        said = "Deploys need the VPN"
+        return [Fragment(key="note", text=said, value=said, confidence=0.9, at=question.now, source="?", locator="1")]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("way", ["tool", "resource"])
+async def test_a_brief_waits_for_what_a_hook_would_not_wait_for(home: Settings, way: str) -> None:
+    """keeps: U-05. The first brief of a server on a busy machine is complete, or names what is missing."""
+    settings = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, deadline_s=0.1))
+    memory = mica.memory.Memory(EphemeralStore(), settings=settings, sources=[SlowSource()])
+
+    if way == "tool":
+        result = await BY_NAME["brief"].call(memory, {"task": "deploy"})
+        text, missing = result.text, result.content["missing"]
+    else:
+        text, missing = await read(memory, "mica://brief/deploy"), {}
+
+    assert "Deploys need the VPN" in text
+    assert missing == {}
+    await memory.close()
+
+
+@pytest.mark.parametrize(("is_held_out", "says"), [(False, "`mica briefs on`"), (True, "brief.holdout")])
+async def test_a_withheld_brief_does_not_look_like_an_empty_memory(
+    home: Settings, is_held_out: bool, says: str
+) -> None:
+    share = 1.0 if is_held_out else 0.0
+    settings = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=share))
+    async with mica.open(":memory:", settings=settings) as memory:
+        with memory.context(session="s1"):
+            memory.mark("The cookie is set before the redirect")
+            if not is_held_out:
+                await memory.briefs.switch(on=False)
+            result = await BY_NAME["brief"].call(memory, {"task": "cookie"})
+            shown = await read(memory, "mica://brief")
+
+    assert result.text == shown
+    assert says in result.text
+    assert "Nothing is known" not in result.text
+    assert "\n" not in result.text
+    assert result.content["missing"] == {"brief": result.text}
+
+
+def test_work_that_is_a_second_old_is_in_the_brief(start: Start, environment: dict[str, str], project: Path) -> None:
+    """The spool is read before the brief is made, although no ingest has run."""
+    for event, fields in (
+        ("UserPromptSubmit", {"prompt": "Move the queue to Redis streams", "prompt_id": "p1"}),
+        ("Stop", {"last_assistant_message": "Moved. Still open: the dead letter queue.", "prompt_id": "p1"}),
+    ):
+        payload = {"session_id": "s1", "cwd": str(project), "hook_event_name": event, **fields}
+        command = [*PATIENT_HOOK, "claude", event]
+        subprocess.run(command, input=json.dumps(payload).encode(), env=environment, cwd=project, check=True)
+    client = start()
+    client.initialize()
+
+    text = client.call("brief")["structuredContent"]["text"]
+
+    assert "Move the queue to Redis streams" in text
+    assert "Still open: the dead letter queue." in text

@@ -126,11 +126,12 @@ class Briefs:
         vectors: MarkVectors | None,
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
+        after_switch: Callable[[], Awaitable[None]],
     ) -> None:
         """`rank_past` opens a function that ranks files as they would have been ranked at a past time.
 
-        `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `vectors` is None
-        if no embedding model is used.
+        `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `after_switch` is
+        called when briefs were switched on or off. `vectors` is None if no embedding model is used.
         """
         self._log = log
         self._event_log = event_log
@@ -144,6 +145,12 @@ class Briefs:
         self._vectors = vectors
         self._rank_past = rank_past
         self._crystallize = crystallize
+        self._after_switch = after_switch
+
+    @property
+    def deadline_s(self) -> float:
+        """The deadline of a brief for which the caller sets none."""
+        return self._settings.brief.deadline_s
 
     # -- Briefs
 
@@ -323,10 +330,11 @@ class Briefs:
     # -- On and off
 
     async def switch(self, *, on: bool) -> Ref:
-        """Switch briefs on or off in this space, including the briefs that hooks show."""
+        """Switch briefs on or off in this space, including those that hooks show. Then hooks say that they are off."""
         ref = self._log.emit(SWITCHED, {"on": on}, origin="user")
         await self._log.stored()
         self._log.notify_withdrawn()
+        await self._after_switch()
         return ref
 
     async def is_on(self) -> bool:
