@@ -20,7 +20,6 @@ from mica.clients.spool import Spools
 from mica.crystals.periods import Survivor
 from mica.crystals.requests import Crystallized, RemovedCrystals
 from mica.crystals.survivors import SURVIVORS, crystals_to_remake, survivors
-from mica.crystals.teachings import teachings_citing
 from mica.errors import InvalidInput
 from mica.events.follower import history
 from mica.events.leftovers import purge_traces
@@ -47,14 +46,13 @@ from mica.model.event import (
     make_tombstone,
     tombstone_of,
 )
-from mica.model.teaching import PROMOTED
 from mica.navigation.api import Trails
 from mica.navigation.trails.publication import add_published_files
-from mica.navigation.trails.records import find_naming_events
 from mica.private_files import make_folder
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
+from mica.upkeep.quotations import find_quotations
 from mica.upkeep.retention import OFF, RETENTION, RetentionResult, due
 
 LATEST_CRYSTALS = 1_000  # the latest crystals, which are searched for those that were made during a purge
@@ -210,24 +208,9 @@ class Purger:
         purged event.
         """
         match = await find(self._store.log, selection)
-        known = set(match.ids)
-        crystals = [each for each in await self._store.crystals.citing(match.ids) if each not in known]
-        teachings = [
-            each for each in await teachings_citing(self._store.log, [*match.ids, *crystals]) if each not in known
-        ]
-        trails = [
-            each
-            for each in await find_naming_events(self._store.log, self._store.trails, match.ids)
-            if each.id not in known
-        ]
-        names = Counter({**match.names})
-        names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
-        names.update(event.name for event in trails)
-        ids = (*(event.id for event in trails), *teachings, *crystals, *match.ids)
-        receipts = [each for each in await receipts_quoting(self._store.log, ids) if each.id not in known]
-        names.update(event.name for event in receipts)
-        ids = (*(event.id for event in receipts), *ids)
-        return msgspec.structs.replace(match, ids=ids, names=dict(sorted(names.items())))
+        quotations = await find_quotations(self._store, match.ids)
+        names = Counter(match.names) + Counter(quotations.names)
+        return msgspec.structs.replace(match, ids=(*quotations.ids, *match.ids), names=dict(sorted(names.items())))
 
     async def _matching(self, match: PurgeMatch, name: str) -> dict[EventId, Event]:
         if not match.names.get(name):
