@@ -21,6 +21,8 @@ from mica.upkeep.purge_listing import retract_items, selected_ids
 
 Answer: TypeAlias = Literal["purge", "retract", "nothing"]
 
+TEXT_CHARACTERS = 100  # longer than a line of a narrow terminal: a person must recognize what is to go
+
 Verb: TypeAlias = tuple[str, str]  # in the singular and in the plural
 
 GROUPS: dict[Because, Verb] = {
@@ -112,12 +114,9 @@ def _show_group(console: Console, items: Sequence[PurgeItem], verb: Verb) -> Non
 def _show(console: Console, item: PurgeItem) -> None:
     kind = item.kind if item.kind != "event" else one_line(item.name, 40)
     of = f" [dim]of {item.of}[/]" if item.of is not None else ""
-    text = escape(one_line(item.text, max(20, console.width - 45)))
-    console.print(
-        f"  [green]{item.number}[/] [dim]{format_time(item.at)}[/] [cyan]{escape(kind)}[/]{of} {text}",
-        overflow="ellipsis",
-        no_wrap=True,
-    )
+    text = escape(one_line(item.text, TEXT_CHARACTERS))
+    start = f"  [green]{item.number}[/] [dim]{format_time(item.at)}[/] [cyan]{escape(kind)}[/]{of}"
+    console.print(f"{start} {text}", soft_wrap=True)
 
 
 def _ask(*, retract: bool) -> Answer:

@@ -12,6 +12,7 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.events.references import Reference
 from mica.format.lines import one_line
+from mica.model.crystal import crystal_of
 from mica.model.event import CRYSTAL, MARK, Event, EventId, EventQuery, is_tombstone
 from mica.search.mark_search import search
 from mica.sources.protocol import JUDGED
@@ -91,15 +92,18 @@ async def list_matching(
                 found[event.id] = _item(event, "descends", of=root.number)
     quoting = await find_quotations(store, list(found))
     resting = {event.id: event for event in await store.log.get_many(quoting.ids) if event.name == CRYSTAL}
+    rejected = [event.id for event in matching if event.name != CRYSTAL and event.id not in found]
+    staying = {*left_out, *await store.crystals.citing(rejected), *resting}
     for event in crystals:
-        if event.id not in resting and event.id not in left_out and fits(event):
+        if event.id not in staying and _has_statement(event, words) and fits(event):
             found[event.id] = _item(event, "matches")
     sources = {event.id: await _first_source(store, event, found) for event in resting.values()}
     rests = [_item(event, "rests", of=sources[event.id]) for event in resting.values()]
     beliefs = await list_beliefs(list(found))
     _check_keep(keep, seen=seen, resting=resting)
     hits = await search(words, log=store.log, chains=store.chains, texts=store.texts, limit=50, now=now, zone=zone)
-    others = [hit.mark.id for hit in hits if hit.id not in seen and hit.id not in resting][:SIMILAR_MAX]
+    new = [hit.mark for hit in hits if hit.id not in seen and not set(terms(words)).isdisjoint(terms(hit.text))]
+    others = [mark.id for mark in new[:SIMILAR_MAX]]
     similar = [_item(event, "matches") for event in await store.log.get_many(others)]
     return PurgeListing(items=(*_ordered(found.values()), *beliefs, *rests), similar=tuple(similar))
 
@@ -138,6 +142,13 @@ async def _with_words(store: Store, words: str, *, now: datetime, zone: tzinfo |
     )
     ranks = {hit.id: rank for rank, hit in enumerate(hits)}
     return sorted(events, key=lambda event: (ranks.get(event.id, RANKED_MAX), -(event.position or 0)))
+
+
+def _has_statement(event: Event, words: str) -> bool:
+    """Return True if one statement of a crystal, or its label, has all words; they may not be spread over several."""
+    crystal = crystal_of(event)
+    texts = (crystal.label or "", *(statement.text for statement in crystal.statements))
+    return any(set(terms(words)) <= set(terms(text)) for text in texts)
 
 
 async def _first_source(store: Store, crystal: Event, found: Mapping[EventId, PurgeItem]) -> str | None:
