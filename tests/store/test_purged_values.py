@@ -96,11 +96,11 @@ def test_a_value_matches_inside_of_words_if_asked() -> None:
         assert matches(HOST, text, anywhere=True)
     for text in ("prod-web-02", "prod-web-1-1"):
         assert not matches(HOST, text, anywhere=True)
-    text = SearchedText(f"on X{HOST}-backup and Prod-Web-01 or {HOST}")
-    found = list(PurgedValue(HOST, anywhere=True).matches(text))
+    searched = SearchedText(f"on X{HOST}-backup and Prod-Web-01 or {HOST}")
+    found = list(PurgedValue(HOST, anywhere=True).matches(searched))
     assert [each.text for each in found] == [f"X{HOST}-backup", "Prod-Web-01", HOST]
     assert (found[1].before, found[1].after) == (f"on X{HOST}-backup and ", f" or {HOST}")
-    assert [each.text for each in PurgedValue(HOST).matches(text)] == ["Prod-Web-01", HOST]
+    assert [each.text for each in PurgedValue(HOST).matches(searched)] == ["Prod-Web-01", HOST]
 
 
 PIECES = st.lists(
@@ -137,8 +137,8 @@ def test_the_search_takes_linear_time(form: Form, piece: str) -> None:
     assert seconds(80_000) < max(60 * small, 0.5)
 
 
-def test_a_stored_purge_keeps_its_form(tmp_path: object) -> None:
-    """A purge of a value can be allowed again in every spelling that it matches, and in no other."""
+def test_a_purge_is_allowed_again_in_every_spelling_that_it_matches() -> None:
+    """keeps: K-53. In no other spelling."""
     for value, same, other in (
         (HOST, "Prod Web 1", f"{HOST}-backup"),
         ("4111111111111111", "4111 1111 1111 1111", "411111111111111"),

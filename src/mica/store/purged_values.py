@@ -50,6 +50,7 @@ _GROUPING = frozenset([" ", "-", "\u2010", "\u2011", "\u00a0", "\u202f"])
 # After these a token may begin although letters precede it: JSON in a string, terminal colors, addresses.
 _ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\[nrtbf]|\x1b\[[0-9;?]*[A-Za-z]|%[0-9A-Fa-f]{2}")
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/\"'<>]{1,2000}@")  # user:password@ in an address; a password may contain an @
+_ASCII_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())
 _SEPARATORS = re.compile(r"[\W_]+")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _LETTERS_WITHOUT_ACCENTS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})
@@ -71,11 +72,15 @@ class Normal:
         length, last, after_digits = 0, 0, False
         self.begins: list[tuple[int, int]] = []  # where tokens begin: in `text`, and in the written text
         self.ends: dict[int, int] = {}  # where tokens end: in `text`, and in the written text
+        folds = written.lower() if written.isascii() else None
         for start, end in tokens:
             is_first = True
-            for run in _RUN.finditer(written, start, end):
-                folded, is_number = fold(run[0]), run[0].isdecimal()
-                if is_number and after_digits and not (is_regrouped and written[last : run.start()] in _GROUPING):
+            token = written[start:end]
+            is_one = token.isalpha() or token.isdecimal()  # most tokens are; looking for runs in them takes longer
+            for begin, stop in [(start, end)] if is_one else [run.span() for run in _RUN.finditer(written, start, end)]:
+                folded = fold(written[begin:stop]) if folds is None else folds[begin:stop]
+                is_number = folded.isdecimal()
+                if is_number and after_digits and not (is_regrouped and written[last:begin] in _GROUPING):
                     parts.append("|")
                     length += 1
                 zeros = 0
@@ -88,7 +93,7 @@ class Normal:
                     is_first = False
                 parts.append(folded)
                 length += len(folded)
-                last, after_digits = run.end(), is_number
+                last, after_digits = stop, is_number
             self.ends[length] = end
         self.text = "".join(parts)
 
@@ -153,6 +158,8 @@ class SearchedText:
     def letters(self) -> str:
         """The folded letters and digits of the text, without what separates them."""
         text = _TAG.sub("", self.text) if "+" in self.text and "@" in self.text else self.text
+        if text.isascii():
+            return text.encode().translate(None, _ASCII_SIGNS).decode().lower()
         return _SEPARATORS.sub("", fold(text))
 
     @cached_property
@@ -172,6 +179,8 @@ class SearchedText:
 
     def parts(self, form: Form, size: int) -> Iterator[str]:
         """Yield every part of the text that could be a value of this form with `size` characters."""
+        if len(self.text) < size and self.text.isascii():
+            return
         if form == "exact":
             for reading in self.exact_readings:
                 for start in range(len(self.text) - size + 1):
@@ -222,6 +231,10 @@ class PurgedValue:
         # Every text that matches has these side by side, apart from signs.
         self._longest = max(re.findall(r"\d+|[^\d|]+", self.normal), key=len)
 
+    def may_be_in(self, text: SearchedText) -> bool:
+        """Return False if a quick look shows that a text does not contain the value, not even inside of words."""
+        return self._folded in text.folded if self.form == "exact" else self._longest in text.letters
+
     def is_in(self, text: SearchedText | str) -> bool:
         """Return True if a text contains the value."""
         searched = SearchedText(text) if isinstance(text, str) else text
@@ -251,7 +264,7 @@ class PurgedValue:
                         yield searched.text, start, end
                     start = searched.text.find(self.normal, start + 1)
             return
-        if self._longest not in searched.letters:  # a quick look, because most texts do not match
+        if not self.may_be_in(searched):
             return
         size = len(self.normal)
         for reading in searched.normal_readings:

@@ -152,7 +152,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         value = self.searched_value
         if value is None:
             return ValueMatches()
-        texts = [SearchedText(text) for text in _strings(event)]
+        texts = list(filter(value.may_be_in, map(SearchedText, _strings(event))))
         if matches := [match for text in texts for match in value.matches(text)]:
             return ValueMatches(matches=matches)
         inside = [match for text in texts for match in value.words_with(text)]
