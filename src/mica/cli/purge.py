@@ -245,8 +245,13 @@ def _show_inside(console: Console, matches: Purged, *, hidden: re.Pattern[str] |
     """Print the longer words that contain the value and stay."""
     if not matches.inside:
         return
-    words = "1 longer word has" if len(matches.inside) == 1 else f"{len(matches.inside):,} longer words have"
-    console.print(f"[yellow]→[/] {words} the value inside and would stay; --anywhere takes them, too", soft_wrap=True)
+    count = len(matches.inside)
+    line = (
+        "1 longer word has the value inside and would stay; --anywhere takes it, too"
+        if count == 1
+        else f"{count:,} longer words have the value inside and would stay; --anywhere takes them, too"
+    )
+    console.print(f"[yellow]→[/] {line}", soft_wrap=True)
     for match in matches.inside if hidden is None else ():
         console.print(escape(f"  {match.text!r} in {plural(match.events, 'event')}:"), soft_wrap=True)
         _show_around(console, match)
