@@ -353,7 +353,12 @@ class Memory:
         self,
         *,
         ids: Event | Ref | Iterable[Reference] = (),
+        matching: str | None = None,
+        keep: Event | Ref | Iterable[Reference] = (),
+        with_descendants: bool = True,
         value: str | None = None,
+        anywhere: bool = False,
+        really: bool = False,
         session: str | None = None,
         agent: str | None = None,
         user: str | None = None,
@@ -364,7 +369,13 @@ class Memory:
     ) -> Purged:
         """Remove the content of every event that fits all conditions, leaving a tombstone (an event without content).
 
-        An event fits `ids` if it is one of them, and `value` if its data, name or context contains this text.
+        An event fits `ids` if it is one of them, and `value` if its data, name or context contains this text as whole
+        words, in any spelling; with `anywhere`, also inside of longer words. A value of fewer than 4 characters needs
+        `really`.
+
+        `matching` is a subject in words, such as "everything about the staging proxy". It needs `dry_run`: `items` of
+        the result lists the events with these words, the events that descend from them (unless `with_descendants` is
+        False) and the crystals that rest on them; without those in `keep`. To purge them, pass their ids as `ids`.
 
         The content is removed from the store with everything derived from it, and also from files of events that wait
         to be stored, from recorded exports and from published commands. Matching events that are older than the purge
@@ -377,7 +388,12 @@ class Memory:
         """
         return await self._purger.purge(
             ids=ids,
+            matching=matching,
+            keep=keep,
+            with_descendants=with_descendants,
             value=value,
+            anywhere=anywhere,
+            really=really,
             session=session,
             agent=agent,
             user=user,
@@ -570,6 +586,7 @@ class Memory:
             spools=self._spools,
             trails=lambda: self.trails,
             remake=self.crystals.remake,
+            zone=self._zone,
         )
 
     @property
