@@ -25,6 +25,7 @@ from typing import NamedTuple
 import mica
 from _table import argument_parser, check, finish, machine, show
 from mica.model.belief import KINDS, Belief
+from mica.model.event import Origin, Ref
 
 LABELS = Path(__file__).parent.parent / "tests" / "fixtures" / "beliefs"
 KIND_NAMES = {"open_task": "task", "open_question": "question"}
@@ -67,18 +68,18 @@ def rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def record(memory: mica.Memory, statement: Row, *, at: datetime, kind: str = "") -> mica.model.event.Ref | None:
+def record(memory: mica.Memory, statement: Row, *, at: datetime, kind: str = "") -> Ref | None:
     """Record a labelled statement as coding agents do. What agents say in the middle of a turn is not recorded."""
     speaker, place = str(statement["speaker"]), str(statement.get("place", ""))
+    origin: Origin = "user" if speaker == "user" else "agent"
     if speaker == "tool":
         return memory.mark(str(statement["text"]), tags=["output"], origin="tool", at=at)
     if kind:
-        origin = "user" if speaker == "user" else "agent"
         return memory.mark(str(statement["text"]), tags=[kind], origin=origin, at=at)
     tag = PLACES[place]
     if tag is None:
         return None
-    return memory.mark(str(statement["text"]), tags=[tag], origin="user" if speaker == "user" else "agent", at=at)
+    return memory.mark(str(statement["text"]), tags=[tag], origin=origin, at=at)
 
 
 # -- Kinds ----------------------------------------------------------------------------------------------------
@@ -130,9 +131,6 @@ async def endings_of(pairs: Sequence[Row], folder: Path) -> tuple[Tally, dict[st
             believed = await memory.beliefs.of_event(ref.id) if ref is not None else []
             is_ended = any(belief.state == "ended" for belief in believed)
             outcomes.append((str(pair.get("how") or "none"), bool(pair["ends"]), is_ended))
-        for path in folder.glob(f"pair{number}.db*"):
-            if path.is_file():
-                path.unlink()
     hows = sorted({how for how, ends, _ in outcomes if ends})
     return tally_of(outcomes), {how: tally_of([each for each in outcomes if each[0] == how]) for how in hows}
 

@@ -170,8 +170,7 @@ async def test_a_judgment_supports_beliefs_and_a_second_source_makes_them_held(m
     for agent in ("one", "two"):
         with memory.context(session=agent, agent=agent):
             memory.sources.judge("ops:service:auth", "healthy", confidence=0.9, reasons="tests pass")
-        states = [each.state for each in await memory.beliefs.list()]
-    assert states == ["held"]
+    assert [each.state for each in await memory.beliefs.list()] == ["held"]
 
     memory.sources.judge("ops:service:auth", "broken", confidence=0.9, reasons="errors")
 

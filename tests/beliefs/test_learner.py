@@ -13,7 +13,7 @@ from tests.beliefs.marks import in_force, learned, mark, stored, texts
 from mica.beliefs.learner import CANDIDATES_MAX, CANDIDATES_PER_KEY, KnownBeliefs, belief_id
 from mica.beliefs.subjects import subject_of
 from mica.model.belief import EVIDENCE_MAX, Belief, is_belief_id
-from mica.model.event import MARK, RETRACTED, Event
+from mica.model.event import MARK, RETRACTED, Event, Origin
 from mica.testing import build
 
 THINGS = ("parser", "invoice", "gateway", "scheduler")
@@ -37,6 +37,7 @@ LIFE = st.lists(SPOKEN, min_size=1, max_size=14)
 def session(name: str, life: list[tuple[tuple[str, str], str, int]], *, first: int = 1) -> list[Event]:
     """Return the marks of a session in order of time; `first` is the number of the first one."""
     events = []
+    by: Origin
     for number, ((place, template), thing, minute) in enumerate(sorted(life, key=lambda each: each[2]), first):
         tags = {"tags": ["fact"]} if place == "note" else {}
         by = "user" if place in ("prompt", "note") else "agent"

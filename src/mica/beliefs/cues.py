@@ -45,6 +45,11 @@ class CueFamily:
         """True if at least one cue occurs in a text."""
         return self._any.search(text.lower()) is not None
 
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """A pattern that matches every cue in a text in lower case."""
+        return self._any
+
     @cached_property
     def _cues(self) -> list[Cue]:
         return [Cue(weight, _compile(pattern)) for weight, pattern in _patterns()[self._name]]
@@ -56,8 +61,13 @@ class CueFamily:
 
 @cache
 def _patterns() -> dict[str, list[tuple[float, str]]]:
-    """Return the weight and the pattern of each cue, by the name of its family."""
+    """Return the weight and the pattern of each cue, by the name of its family, and lists of words."""
     return tomllib.loads(resources.files("mica.beliefs").joinpath("cues.toml").read_text("utf-8"))
+
+
+def word_list(name: str) -> frozenset[str]:
+    """Return the words of a list in `cues.toml`."""
+    return frozenset(str(_patterns()[name]).split())
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

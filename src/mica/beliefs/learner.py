@@ -156,7 +156,6 @@ class _Lesson:
     # -- Statements
 
     def _state(self, stated: Assertion, *, is_first: bool) -> None:
-        testimony = self._testimony
         subject = subject_of(stated.text)
         replaced = self._replaced() if is_first else []
         kind = stated.kind or (replaced[0].kind if replaced else None)
@@ -220,6 +219,8 @@ class _Lesson:
         testimony = self._testimony
         is_independent = (testimony.session, testimony.by, testimony.agent) != (belief.session, belief.by, belief.agent)
         certainty, state = supported(belief, by=testimony.by, place=stated.place, is_independent=is_independent)
+        if stated.is_unsure and _is_unsure(belief):  # said twice, it is still only a guess what it is
+            certainty, state = belief.certainty, belief.state
         if stated.place == "judgment":
             values = [weight(testimony.by, stated.place)] * (len(belief.evidence) + 1)
             observed = mature(values, sources=2 if is_independent else 1)
@@ -493,7 +494,7 @@ def _replacing(own: Belief, old: Belief) -> Belief:
 
 
 def _is_unsure(belief: Belief) -> bool:
-    return belief.state == "forming" and belief.certainty <= UNSURE_MAX and len(belief.evidence) == 1
+    return belief.state == "forming" and belief.certainty <= UNSURE_MAX
 
 
 def _are_related(one: BeliefKind, other: BeliefKind) -> bool:
