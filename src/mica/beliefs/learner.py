@@ -241,14 +241,14 @@ class _Lesson:
             changed = msgspec.structs.replace(
                 changed,
                 text=stated.text,
-                kind=stated.kind or belief.kind,
+                kind=belief.kind if stated.kind is None or stated.is_unsure else stated.kind,
                 by=testimony.by,
                 place=stated.place,
                 session=testimony.session,
                 user=testimony.user,
                 agent=testimony.agent,
             )
-            if state == "forming" and first_state(testimony.by, stated.place, changed.kind) != "forming":
+            if state == "forming" and not stated.is_unsure and first_state(testimony.by, stated.place, changed.kind) != "forming":
                 changed = msgspec.structs.replace(changed, state="held")
         return msgspec.structs.replace(changed, at=min(belief.at, testimony.at))
 
