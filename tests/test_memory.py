@@ -67,8 +67,8 @@ NAMES = """
     UnknownSpace compare guards load_settings open
 """
 VERBS = """
-    brief carrier close context correct durable emit handoff here location mark navigate purge received retract search space
-    why
+    brief carrier close context correct durable emit handoff here location mark navigate purge received retract search
+    space why
 """
 PACKAGES = "beliefs briefs clients crystals events sources trails upkeep"
 CLIENTS = "import_transcripts ingest unread"

@@ -248,8 +248,9 @@ class _Lesson:
                 user=testimony.user,
                 agent=testimony.agent,
             )
-            if state == "forming" and not stated.is_unsure and first_state(testimony.by, stated.place, changed.kind) != "forming":
-                changed = msgspec.structs.replace(changed, state="held")
+            if state == "forming" and not stated.is_unsure:
+                first = first_state(testimony.by, stated.place, changed.kind, is_tagged=stated.is_tagged)
+                changed = msgspec.structs.replace(changed, state=first)
         return msgspec.structs.replace(changed, at=min(belief.at, testimony.at))
 
     def _create(self, stated: Assertion, kind: BeliefKind, subject: Subject) -> Belief:
