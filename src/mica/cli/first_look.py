@@ -24,8 +24,8 @@ def first_look(
 ) -> RenderableType:
     """Render one screen about a space: recent sessions, files, and the next brief.
 
-    With `replay`, it begins with what naming files in advance would have saved in past tasks. `emptiness` is a clause
-    that is shown in place of the brief if the space is empty.
+    With `replay`, it begins with the tokens that suggestions of files would have saved in past tasks. `emptiness` is a
+    clause that is shown in place of the brief if the space is empty.
     """
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(overview)}")]
     if replay is not None and replay.rows:

@@ -1,4 +1,4 @@
-"""What the Today page shows: the work of the day, what is open, and the brief of the next agent."""
+"""The contents of the Today page: the work of the day, open work, and the brief of the next agent."""
 
 from __future__ import annotations
 
