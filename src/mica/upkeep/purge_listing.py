@@ -13,9 +13,8 @@ from mica.errors import InvalidInput
 from mica.events.references import Reference
 from mica.format.lines import one_line
 from mica.model.crystal import crystal_of
-from mica.model.event import CRYSTAL, MARK, Event, EventId, EventQuery, is_tombstone
+from mica.model.event import CRYSTAL, JUDGED, MARK, Event, EventId, EventQuery, is_tombstone
 from mica.search.mark_search import search
-from mica.sources.protocol import JUDGED
 from mica.store.protocol import Store
 from mica.store.purges import RECORDS, Because, ItemKind, PurgeItem
 from mica.upkeep.quotations import find_quotations

@@ -15,8 +15,10 @@ import pytest
 from mica.errors import (
     DuplicateEvent,
 )
+from mica.model.belief import KINDS, STATES, BeliefId, BeliefQuery
 from mica.model.event import Context, EventQuery
 from mica.model.trail import TrailQuery
+from mica.store.codec import digest
 from mica.store.postgres import purges as postgres_purge
 from mica.store.postgres import server as postgres_server
 from mica.store.postgres import space as postgres_space
@@ -25,7 +27,8 @@ from mica.store.postgres.server import Connection
 from mica.store.postgres.store import PostgresStore
 from mica.store.postgres.words import PostgresWords
 from mica.testing import build
-from mica.testing.builders import TOMBSTONE
+from mica.testing.builders import START_AT, TOMBSTONE
+from mica.testing.contract.beliefs import build_belief
 from mica.testing.contract.trails import build_trail
 from mica.testing.postgres import LocalPostgres, connected, opened
 
@@ -55,6 +58,18 @@ def full(request: pytest.FixtureRequest, server: LocalPostgres) -> Iterator[str]
             for n in range(10, 8_000)
         ]
         trails = [build_trail(f"t{n}", shape=f"fix-{n % 500}", runs=n, after_s=n) for n in range(5_000)]
+        beliefs = [
+            build_belief(
+                f"b{n}",
+                *("main", f"key{n % 900}"),
+                kind=KINDS[n % 7],
+                state=STATES[n % 4],
+                session=f"s{n % 900}",
+                evidence=(build(n % 900).id,),
+                after_s=n,
+            )
+            for n in range(5_000)
+        ]
         async with connected(server.dsn()) as connection:
             for _ in range({"grown beside many": 10, "grown beside one": 1}.get(request.param, 0)):
                 async with opened(server.address(schema=schema)) as other:
@@ -64,6 +79,7 @@ def full(request: pytest.FixtureRequest, server: LocalPostgres) -> Iterator[str]
             async with opened(address) as store:
                 await store.log.append([*few, *many])
                 await store.trails.save(trails, await store.trails.learned_up_to())
+                await store.beliefs.save(beliefs, await store.beliefs.learned_up_to(), after=0)
             if request.param == "known":
                 await connection.execute(analyze)
 
@@ -74,12 +90,12 @@ def full(request: pytest.FixtureRequest, server: LocalPostgres) -> Iterator[str]
 
 
 ANALYZED = (
-    "contexts", "crystal_sources", "crystals", "events", "keys", "names", "payloads", "postings", "retractions",
-    "sessions", "terms", "texts", "work", "writers",
+    "belief_evidence", "belief_keys", "beliefs", "contexts", "crystal_sources", "crystals", "events", "keys", "names",
+    "payloads", "postings", "retractions", "sessions", "terms", "texts", "work", "writers",
 )  # fmt: skip
 
 
-BIG = "events", "keys", "texts", "postings", "trails"
+BIG = "events", "keys", "texts", "postings", "trails", "belief"
 
 
 def rows_touched(plan: dict[str, Any], tables: tuple[str, ...]) -> int:
@@ -110,6 +126,12 @@ def rows_touched(plan: dict[str, Any], tables: tuple[str, ...]) -> int:
         lambda store: store.trails.query(TrailQuery(shape="fix-7")),
         lambda store: store.trails.query(TrailQuery(limit=10)),
         lambda store: store.trails.query(TrailQuery(limit=10, order="last_at")),
+        lambda store: store.beliefs.query(BeliefQuery(kinds=("rule",), states=("held", "settled"), limit=10)),
+        lambda store: store.beliefs.query(BeliefQuery(kinds=("rule",), states=("held",), since=START_AT, limit=10)),
+        lambda store: store.beliefs.query(BeliefQuery(session="s7", kinds=("rule",), states=("held", "settled"))),
+        lambda store: store.beliefs.query(BeliefQuery(ids=(BeliefId("b7"),), kinds=KINDS, states=("ended",))),
+        lambda store: store.beliefs.query(BeliefQuery(evidence=(build(7).id,), kinds=("rule",), states=("held",))),
+        lambda store: store.beliefs.related(["main", "key7", "gone"], per_key=10),
         lambda store: store.log.append([build(1), build(3), build(4_000, "other", parent=build(1))]),
     ],
 )
@@ -134,6 +156,66 @@ async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], 
                     around += rows_touched(plan, ("contexts", "sessions"))
     assert 0 < touched < 100
     assert around < 50_000  # there are 8,000 of each, so no nested scan has happened
+
+
+MANY_BELIEFS = (
+    """INSERT INTO beliefs (space, id, kind, state, session, last_at, belief)
+    SELECT $1, 'x' || n, 'rule', 'held', sha256((n / 10)::text::bytea), -n, '{}'
+    FROM generate_series(1, 100000) AS n""",
+    """INSERT INTO belief_keys (space, belief, key, last_at)
+    SELECT $1, 'x' || n, key, -n
+    FROM generate_series(1, 100000) AS n, unnest(ARRAY['\\x01', '\\x02', $2]::bytea[]) AS key""",
+    """INSERT INTO belief_evidence (space, belief, event)
+    SELECT $1, 'x' || n, 'e' || n FROM generate_series(1, 100000) AS n""",
+)
+
+
+async def rows_read_again(store: PostgresStore, statements: list[tuple[str, tuple[object, ...]]]) -> int:
+    """Run the statements of a call on beliefs again, and return the number of rows that they read."""
+    touched = 0
+    with suppress(_RolledBack):
+        async with store._space.transaction(postgres_space.WRITE) as connection:
+            for query, args in statements:
+                if query.startswith("SET LOCAL"):
+                    await connection.execute(query)
+                elif "belief" in query:
+                    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
+                    touched += rows_touched(msgspec.json.decode(explained)[0]["Plan"], ("belief",))
+            raise _RolledBack
+    return touched
+
+
+async def test_beliefs_are_found_by_an_index_before_the_first_statistics(server: LocalPostgres) -> None:
+    """Once, the planner expected few beliefs with a key, and read and sorted all of them."""
+    schema = server.unused_schema()
+    await server.make_schema(schema)
+    newest = [build_belief(f"b{n}", "main", evidence=(build(n).id,), after_s=n) for n in range(10)]
+    statements: list[tuple[str, tuple[object, ...]]] = []
+    async with opened(server.address(schema=schema)) as store:
+        async with store._space.transaction(postgres_space.WRITE) as connection:
+            for filling in MANY_BELIEFS:
+                args = (store._space.number, digest(b"main"))
+                await connection.execute(filling, *args[: 1 + filling.count("$2")])
+        await store.beliefs.save(newest, await store.beliefs.learned_up_to(), after=0)
+        connections = [await store._space.pool().acquire() for _ in range(postgres_server.CONNECTIONS_MAX)]
+        for connection in connections:
+            connection.add_query_logger(lambda record: statements.append((record.query, record.args)))
+            await store._space.pool().release(connection)
+
+        for call in (
+            store.beliefs.related(["main", "gone"], per_key=10),
+            store.beliefs.query(BeliefQuery(limit=10)),
+            store.beliefs.query(BeliefQuery(kinds=("rule",), states=("held", "settled"), limit=10)),
+            store.beliefs.query(BeliefQuery(session="s1", states=("held",))),
+            store.beliefs.query(BeliefQuery(ids=(newest[0].id, newest[1].id), states=("held",))),
+            store.beliefs.query(BeliefQuery(evidence=(build(7).id,), kinds=("rule",))),
+            store.beliefs.save(newest[:2], await store.beliefs.learned_up_to(), after=0),
+        ):
+            statements.clear()
+            assert await call
+            assert 0 < await rows_read_again(store, list(statements)) < 100, statements
+
+    server.run(f"DROP SCHEMA {schema} CASCADE")
 
 
 class _CountingConnection:
@@ -173,7 +255,8 @@ async def test_a_purge_reads_only_the_rows_it_changes(full: str) -> None:
                 raise _RolledBack
 
     assert len(doomed) == 32
-    assert 0 < counting.touched - 5_000 < 1_000  # 5,000 trails, which are deleted
+    derived = 5_000 + 5_000 * 2 + 3_750 * 2  # trails, beliefs with their evidence, keys: all are deleted
+    assert 0 < counting.touched - derived < 1_000
 
 
 class _RolledBack(Exception):
