@@ -71,14 +71,15 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     is_compressed: bool
     is_preview: bool
 
-    def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
+    def question(self, now: datetime, *, session: str | None = None, slow_s: float | None = None) -> Question:
         """Return the question about the task, for mica's own sources, such as marks and crystals.
 
-        `slow_s` limits the time that a slow step, such as the embedding model, may take; None sets no limit.
+        What `session` said is left out, because the agent that asks knows it. `slow_s` limits the time that a slow step, such as the embedding model, may take; None sets no limit.
         """
         return Question(
             task=self.query.strip(),
             now=now,
+            session=session,
             slow_s=slow_s,
             recency_weight=self.recency_weight,
             budget_tokens=self.budget_tokens,

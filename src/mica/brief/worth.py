@@ -1,0 +1,78 @@
+"""How much a sentence is worth in a brief: one table of numbers, with their reasons.
+
+All numbers were set by hand on invented projects (`bench/continuity.py --between 3`). 1 is a standing rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from mica.model.belief import BeliefKind
+
+# What an agent needs most if it can have only one line: a wrong rule breaks every task, a fact only some.
+OF_KIND: Mapping[BeliefKind, float] = {
+    "rule": 1.0,
+    "task": 0.9,
+    "preference": 0.85,
+    "decision": 0.8,
+    "gotcha": 0.75,
+    "fact": 0.7,
+    "question": 0.7,
+}
+# After how long a belief of this kind is worth half; None: it does not get old.
+HALF_LIFE: Mapping[BeliefKind, timedelta | None] = {
+    "rule": None,
+    "preference": None,
+    "decision": timedelta(days=45),
+    "gotcha": timedelta(days=60),
+    "fact": timedelta(days=60),
+    "task": timedelta(days=14),
+    "question": timedelta(days=21),
+}
+LEAST_SHARE = 0.4  # of its worth, which a belief keeps however old it is
+# A sentence of recent work that is no belief, by where it stands.
+LAST_CLOSING = 0.75  # the last words of a session say how it ended and what comes next
+SUMMARY = 0.65  # an agent's own summary, when its window was compacted
+NOTE = 0.6  # recorded on purpose
+PROMPT = 0.5
+FIRST_PROMPT = 0.4  # of several: it says what was wanted before anything was known
+LAST_PROMPT = 0.6  # of several: what the session came to in the end
+COMMIT = 0.45
+CLOSING = 0.35  # of an earlier turn: mostly overtaken by the last one
+SESSION_DECAY = 0.5  # the session before the last is worth 1 / (1 + this), the one before 1 / (1 + 2 × this) …
+MATCH = 0.9  # added to a sentence with all words of the task
+UNRELATED = 0.35  # factor of a decision, a fact or an old state with no word of the task
+
+
+def of_belief(kind: BeliefKind, certainty: float, age: timedelta) -> float:
+    """Return the worth of a belief of a kind, by its certainty and the time since it was last stated."""
+    half = HALF_LIFE[kind]
+    fresh = 1.0 if half is None else LEAST_SHARE + (1 - LEAST_SHARE) * math.exp2(-max(age, timedelta(0)) / half)
+    return OF_KIND[kind] * (0.5 + 0.5 * certainty) * fresh
+
+
+def of_session(rank: int) -> float:
+    """Return the factor for sentences of a session; `rank` is 0 for the latest one."""
+    return 1 / (1 + SESSION_DECAY * rank)
+
+
+class Relevance:
+    """How well sentences match a task. Rare words of the task count more than frequent ones."""
+
+    def __init__(self, task_terms: Collection[str], texts: Sequence[Collection[str]]) -> None:
+        """`texts` has the terms of every sentence that may be shown, by which the rarity of a word is counted."""
+        spread = Counter(term for text in texts for term in set(text))
+        self._rarity = {term: math.log(1 + (len(texts) + 1) / (1 + spread[term])) for term in set(task_terms)}
+        self._all = math.fsum(self._rarity.values())
+
+    def of(self, terms: Collection[str]) -> float:
+        """Return the share of the task's words that a sentence with these terms has, from 0 to 1."""
+        return math.fsum(self._rarity.get(term, 0.0) for term in set(terms)) / self._all if self._all else 0.0
+
+
+def days_between(earlier: datetime, later: datetime) -> float:
+    """Return the days between two times, at least 0."""
+    return max(0.0, (later - earlier) / timedelta(days=1))
