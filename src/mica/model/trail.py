@@ -145,7 +145,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnedUpTo(msgspec.Struct, frozen=True, kw_only=True):
-    """The log position up to which trails were learned, and the number of purges at that time."""
+    """The log position up to which trails or beliefs were learned, and the number of purges at that time."""
 
     position: int = 0
     generation: int = 0

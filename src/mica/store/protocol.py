@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from mica.model.belief import Belief, BeliefQuery
 from mica.model.crystal import Crystal, CrystalQuery
 from mica.model.event import Appended, Event, EventId, EventQuery, Tombstone
 from mica.model.mark import Posting, Postings, Reply, Text, Vectors
@@ -23,6 +24,7 @@ from mica.store.purges import Purge
 
 REPLIES_MAX = 5_000  # per space, a few megabytes; older replies are dropped, and their sources are asked again
 BLOCK_EVENTS = 2_048  # in a full block of compressed events, 44 bytes each; 46 in half the size, 42 in twice the size
+RELATED_BELIEFS = 64  # per key by default; older beliefs about a subject that common say little about a new one
 LATEST_MARKS = 1_000  # `CrystalIndex.unsealed(latest=True)` considers only this many of the latest marks
 
 
@@ -238,6 +240,38 @@ class TrailTable(Protocol):
         """Return the matching trails in the order that the query requests, then by key."""
 
 
+class BeliefTable(Protocol):
+    """Beliefs (statements that mica holds to be true, see `mica.model.belief`) that were learned from the log.
+
+    `PurgeLog.bury` and `StoreFiles.rebuild` delete all of them, so that they are learned again from the first event.
+    """
+
+    async def learned_up_to(self) -> LearnedUpTo:
+        """Return the log position up to which beliefs were learned (or 0), and the current `PurgeLog.generation`."""
+
+    async def save(self, beliefs: Sequence[Belief], lesson: LearnedUpTo, *, after: int) -> bool:
+        """Store new and changed beliefs together with the new position; returns True if they were stored.
+
+        `after` is the position after which they were learned, and `lesson` the state of the log up to which they were
+        learned. Nothing is stored, and False is returned, if the stored position is not `after`, because another
+        process has learned in the meantime. The same applies if something was purged since `lesson.generation`, because
+        a belief may quote it. After False, read the position and the beliefs again before you learn; False is also
+        possible if the connection was lost after the beliefs were stored.
+
+        A belief replaces the stored one with the same id; if an id is repeated, its last belief counts. A belief that
+        contains a purged value is left out, and a stored one with its id is deleted.
+        """
+
+    async def query(self, query: BeliefQuery) -> list[Belief]:
+        """Return the matching beliefs, those with the latest evidence first, then by id."""
+
+    async def related(self, keys: Sequence[str], *, per_key: int = RELATED_BELIEFS) -> dict[str, list[Belief]]:
+        """Return, for each key, the newest `per_key` beliefs that have this key and are not ended, in that order.
+
+        Every key has an entry, which may be empty. The cost does not depend on the number of stored beliefs.
+        """
+
+
 class ReplyTable(Protocol):
     """A cache of the replies of sources, which are asked about concepts. A purge or a rebuild empties it."""
 
@@ -339,8 +373,8 @@ class StoreFiles(Protocol):
     async def rebuild(self, *, on_progress: Callable[[int], None] = no_progress) -> int:
         """Recreate all indexes from the log in one transaction; returns the number of events read.
 
-        Vectors, trails and cached replies are deleted, because they can be computed or fetched again. `on_progress` is
-        called with the number of events read so far, on any thread; a remote store never calls it.
+        Vectors, trails, beliefs and cached replies are deleted, because they can be computed or fetched again.
+        `on_progress` is called with the number of events read so far, on any thread; a remote store never calls it.
         """
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
@@ -361,6 +395,7 @@ class Store(Protocol):
     vectors: VectorIndex
     crystals: CrystalIndex
     trails: TrailTable
+    beliefs: BeliefTable
     replies: ReplyTable
     work: WorkQueue
     purges: PurgeLog

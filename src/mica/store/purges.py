@@ -17,11 +17,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from mica.errors import InvalidInput
+from mica.model.belief import Belief
 from mica.model.crystal import Crystal, Waiting
 from mica.model.event import Event, EventId, EventQuery, Tombstone, check_unicode, is_tombstone, make_tombstone
 from mica.model.mark import Reply
@@ -39,6 +40,8 @@ SPELLED_LETTERS_MIN = 4  # a shorter value matches only literally, because other
 BURY_EVENTS = 500  # per transaction; other writers wait some tens of milliseconds for it
 BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)  # earlier than every event
 FIRST_EVENTS = 5  # shown for confirmation
+
+Quoting = TypeVar("Quoting", Reply, Belief)  # what was made from text, and may contain a purged value
 
 # A value may match from the start of a word, from a punctuation mark or from an underscore.
 _BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
@@ -278,9 +281,9 @@ class PurgeFilter:
         purge = next((purge for purge in self.purges if purge.fits(event, texts)), None)
         return event if purge is None else make_tombstone(event, purge.tombstone)
 
-    def without_purged(self, replies: Sequence[Reply]) -> list[Reply]:
-        """Return the replies that contain no purged value, so that a source cannot bring a purged value back."""
-        return [each for each in replies if not self._values or not any(map(self.find_purge, _reply_strings(each)))]
+    def without_purged(self, quoting: Iterable[Quoting]) -> list[Quoting]:
+        """Return the replies or beliefs that contain no purged value, so that none of them brings one back."""
+        return [each for each in quoting if not self._values or not any(map(self.find_purge, _quoted_strings(each)))]
 
     def find_purge(self, text: str) -> Purge | None:
         """Return a purge whose value occurs in `text`, or None if no purged value does."""
@@ -468,12 +471,17 @@ def _strings(event: Event, needle: bytes = b"") -> Iterator[str]:
         yield from _texts(event.data)
 
 
-def _reply_strings(reply: Reply) -> Iterator[str]:
-    yield reply.concept
+def _quoted_strings(quoting: Reply | Belief) -> Iterator[str]:
+    """Yield every string of a reply or a belief that may come from an event or from another system."""
+    if isinstance(quoting, Belief):
+        names = quoting.session, quoting.user, quoting.agent
+        yield from (quoting.text, quoting.reason, *quoting.keys, *(name for name in names if name is not None))
+        return
+    yield quoting.concept
     try:
-        yield from _texts(msgspec.json.decode(reply.body))
+        yield from _texts(msgspec.json.decode(quoting.body))
     except msgspec.DecodeError:  # the body is not JSON
-        yield reply.body.decode("utf-8", "replace")
+        yield quoting.body.decode("utf-8", "replace")
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -15,6 +15,7 @@ import pytest
 from mica.errors import (
     DuplicateEvent,
 )
+from mica.model.belief import KINDS, STATES, BeliefId, BeliefQuery
 from mica.model.event import Context, EventQuery
 from mica.model.trail import TrailQuery
 from mica.store.postgres import purges as postgres_purge
@@ -25,7 +26,8 @@ from mica.store.postgres.server import Connection
 from mica.store.postgres.store import PostgresStore
 from mica.store.postgres.words import PostgresWords
 from mica.testing import build
-from mica.testing.builders import TOMBSTONE
+from mica.testing.builders import START_AT, TOMBSTONE
+from mica.testing.contract.beliefs import build_belief
 from mica.testing.contract.trails import build_trail
 from mica.testing.postgres import LocalPostgres, connected, opened
 
@@ -55,6 +57,18 @@ def full(request: pytest.FixtureRequest, server: LocalPostgres) -> Iterator[str]
             for n in range(10, 8_000)
         ]
         trails = [build_trail(f"t{n}", shape=f"fix-{n % 500}", runs=n, after_s=n) for n in range(5_000)]
+        beliefs = [
+            build_belief(
+                f"b{n}",
+                *("main", f"key{n % 900}"),
+                kind=KINDS[n % 7],
+                state=STATES[n % 4],
+                session=f"s{n % 900}",
+                evidence=(build(n % 900).id,),
+                after_s=n,
+            )
+            for n in range(5_000)
+        ]
         async with connected(server.dsn()) as connection:
             for _ in range({"grown beside many": 10, "grown beside one": 1}.get(request.param, 0)):
                 async with opened(server.address(schema=schema)) as other:
@@ -64,6 +78,7 @@ def full(request: pytest.FixtureRequest, server: LocalPostgres) -> Iterator[str]
             async with opened(address) as store:
                 await store.log.append([*few, *many])
                 await store.trails.save(trails, await store.trails.learned_up_to())
+                await store.beliefs.save(beliefs, await store.beliefs.learned_up_to(), after=0)
             if request.param == "known":
                 await connection.execute(analyze)
 
@@ -74,12 +89,12 @@ def full(request: pytest.FixtureRequest, server: LocalPostgres) -> Iterator[str]
 
 
 ANALYZED = (
-    "contexts", "crystal_sources", "crystals", "events", "keys", "names", "payloads", "postings", "retractions",
-    "sessions", "terms", "texts", "work", "writers",
+    "belief_evidence", "belief_keys", "beliefs", "contexts", "crystal_sources", "crystals", "events", "keys", "names",
+    "payloads", "postings", "retractions", "sessions", "terms", "texts", "work", "writers",
 )  # fmt: skip
 
 
-BIG = "events", "keys", "texts", "postings", "trails"
+BIG = "events", "keys", "texts", "postings", "trails", "belief"
 
 
 def rows_touched(plan: dict[str, Any], tables: tuple[str, ...]) -> int:
@@ -110,6 +125,12 @@ def rows_touched(plan: dict[str, Any], tables: tuple[str, ...]) -> int:
         lambda store: store.trails.query(TrailQuery(shape="fix-7")),
         lambda store: store.trails.query(TrailQuery(limit=10)),
         lambda store: store.trails.query(TrailQuery(limit=10, order="last_at")),
+        lambda store: store.beliefs.query(BeliefQuery(kinds=("rule",), states=("held", "settled"), limit=10)),
+        lambda store: store.beliefs.query(BeliefQuery(kinds=("rule",), states=("held",), since=START_AT, limit=10)),
+        lambda store: store.beliefs.query(BeliefQuery(session="s7", kinds=("rule",), states=("held", "settled"))),
+        lambda store: store.beliefs.query(BeliefQuery(ids=(BeliefId("b7"),), kinds=KINDS, states=("ended",))),
+        lambda store: store.beliefs.query(BeliefQuery(evidence=(build(7).id,), kinds=("rule",), states=("held",))),
+        lambda store: store.beliefs.related(["main", "key7", "gone"], per_key=10),
         lambda store: store.log.append([build(1), build(3), build(4_000, "other", parent=build(1))]),
     ],
 )
@@ -173,7 +194,8 @@ async def test_a_purge_reads_only_the_rows_it_changes(full: str) -> None:
                 raise _RolledBack
 
     assert len(doomed) == 32
-    assert 0 < counting.touched - 5_000 < 1_000  # 5,000 trails, which are deleted
+    derived = 5_000 + 5_000 * 2 + 3_750 * 2  # trails, beliefs with their evidence, keys: all are deleted
+    assert 0 < counting.touched - derived < 1_000
 
 
 class _RolledBack(Exception):

@@ -29,6 +29,7 @@ class DirectStore:
         self.vectors = DirectRole(store.vectors)
         self.crystals = DirectRole(store.crystals)
         self.trails = DirectRole(store.trails)
+        self.beliefs = DirectRole(store.beliefs)
         self.replies = DirectRole(store.replies)
         self.work = DirectRole(store.work)
         self.purges = DirectRole(store.purges)

@@ -57,6 +57,7 @@ def test_a_changed_row_does_not_enter_a_block(tmp_path: Path) -> None:
         ("UPDATE names SET name = 'marx'", "'marx'|missing from index|not defined"),
         ("UPDATE texts SET at = at + 1", "is not indexed as it is stored"),
         ("INSERT INTO trails VALUES ('k', 's', 'x', 1, 1, '{}', 7)", "rows of trails"),
+        ("INSERT INTO beliefs VALUES ('b', 'rule', 'held', NULL, 1, '{}', 7)", "rows of beliefs"),
         ("INSERT INTO vectors VALUES (1, 'm', x'00', 7)", "rows of vectors"),
         ("INSERT INTO replies VALUES ('c', 's', 1, 1, 'd', '{}', 7)", "rows of replies"),
         ("INSERT INTO purges VALUES ('p', '{}', 7)", "rows of purges"),

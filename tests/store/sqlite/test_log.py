@@ -16,12 +16,14 @@ import apsw
 import pytest
 from tests.store.sqlite.direct_store import DirectStore
 
+from mica.model.belief import BeliefId, BeliefQuery
 from mica.model.event import Context, EventQuery, Tombstone, writer_named
 from mica.model.trail import TrailQuery
 from mica.store.sqlite import log as sqlite_log
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
 from mica.testing.builders import START_AT
+from mica.testing.contract.beliefs import build_belief
 
 
 def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
@@ -203,6 +205,48 @@ def test_trails_are_found_by_an_index(tmp_path: Path, query: TrailQuery, index: 
     [plan] = [plan for text, plan in plans_of(core, lambda core: core.trails.query(query)) if "FROM trails" in text]
 
     assert f"INDEX {index}" in plan[0]
+    core.close()
+
+
+@pytest.mark.parametrize(
+    ("read", "index"),
+    [
+        (lambda core: core.beliefs.query(BeliefQuery()), "beliefs_by_state (state=? AND kind=? AND last_at>?)"),
+        (
+            lambda core: core.beliefs.query(BeliefQuery(kinds=("rule",), states=("held", "settled"), since=START_AT)),
+            "beliefs_by_state (state=? AND kind=? AND last_at>?)",
+        ),
+        (
+            lambda core: core.beliefs.query(BeliefQuery(session="s1", kinds=("rule",), states=("held",))),
+            "beliefs_by_session (session=?)",
+        ),
+        (
+            lambda core: core.beliefs.query(BeliefQuery(ids=(BeliefId("b"),), kinds=("rule",), states=("held",))),
+            "sqlite_autoindex_beliefs_1 (id=?)",
+        ),
+        (
+            lambda core: core.beliefs.query(BeliefQuery(evidence=(build(1).id,), kinds=("rule",), states=("held",))),
+            "belief_evidence_by_event (event=?)",
+        ),
+        (lambda core: core.beliefs.related(["main", "push"]), "belief_keys_by_key (key=?)"),
+        (
+            lambda core: core.beliefs.save([build_belief("b", "main")], core.beliefs.learned_up_to(), after=0),
+            "PRIMARY KEY (belief=?)",
+        ),
+    ],
+)
+def test_beliefs_are_found_by_an_index_and_never_sorted_as_a_whole(
+    tmp_path: Path, read: Callable[[DirectStore], object], index: str
+) -> None:
+    """By kind and state, session, id, evidence and key. Only beliefs found by an index are sorted."""
+    core = DirectStore(tmp_path / "space.db")
+
+    plans = [plan for text, plan in plans_of(core, read) if "FROM belief" in text and "belief_lessons" not in text]
+
+    assert any(index in step for plan in plans for step in plan)
+    assert not [step for plan in plans for step in plan if step.startswith("SCAN belief")]
+    by_range = [plan for plan in plans if any("beliefs_by_state" in step or "_by_key" in step for step in plan)]
+    assert not [step for plan in by_range for step in plan if "TEMP B-TREE" in step]
     core.close()
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from mica.model.event import Event
-from mica.store.postgres import crystals, replies, trails
+from mica.store.postgres import beliefs, crystals, replies, trails
 from mica.store.postgres.append import IndexEntry, index_entry
 from mica.store.postgres.crystals import CrystalRowWriter
 from mica.store.postgres.server import LONG_S, Connection
@@ -61,6 +61,7 @@ class PostgresFiles(PostgresRole):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._space.number, timeout=LONG_S)
             await crystals.clear(connection, self._space.number)
             await trails.clear(connection, self._space.number)
+            await beliefs.clear(connection, self._space.number)
             await replies.clear(connection, self._space.number)
             reads = self._space.reads(connection)
             crystal_rows = CrystalRowWriter(writing, reads)

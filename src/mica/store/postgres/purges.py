@@ -12,6 +12,7 @@ import msgspec
 
 from mica.model.event import EMPTY, PURGED, Event, EventId, Tombstone, is_tombstone, make_tombstone, microseconds
 from mica.model.mark import searchable_text
+from mica.store.postgres import beliefs as postgres_beliefs
 from mica.store.postgres import crystals as postgres_crystals
 from mica.store.postgres import replies as postgres_replies
 from mica.store.postgres import trails as postgres_trails
@@ -25,7 +26,7 @@ from mica.words import terms
 
 TABLES = (
     "events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings", "vectors",
-    *postgres_crystals.TABLES, *postgres_trails.TABLES, postgres_replies.TABLE,
+    *postgres_crystals.TABLES, *postgres_trails.TABLES, *postgres_beliefs.TABLES, postgres_replies.TABLE,
 )  # fmt: skip
 
 # For each table of interned words, the rows that refer to a word. Contexts refer to sessions, so their unused rows are
@@ -75,6 +76,7 @@ async def bury_events(
         used["terms"] = await _unindex(connection, space, events)
         await postgres_crystals.bury(connection, space, positions)
         await postgres_trails.clear(connection, space)
+        await postgres_beliefs.clear(connection, space)
         await postgres_replies.clear(connection, space)
         bodies = [make_tombstone(event, cause).body for event in events]
         await connection.execute(_BURY, space, *places, bodies, name, context)

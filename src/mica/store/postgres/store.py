@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mica.model.event import Clock, utc_now
+from mica.store.postgres.beliefs import PostgresBeliefs
 from mica.store.postgres.chains import PostgresChains
 from mica.store.postgres.crystals import PostgresCrystals
 from mica.store.postgres.files import PostgresFiles
@@ -24,6 +25,7 @@ from mica.store.postgres.vectors import PostgresVectors
 from mica.store.postgres.work import PostgresWork
 from mica.store.protocol import (
     AppendNotices,
+    BeliefTable,
     ChainIndex,
     CrystalIndex,
     EventLog,
@@ -50,6 +52,7 @@ class PostgresStore:
         self.vectors: VectorIndex = PostgresVectors(space)
         self.crystals: CrystalIndex = PostgresCrystals(space)
         self.trails: TrailTable = PostgresTrails(space)
+        self.beliefs: BeliefTable = PostgresBeliefs(space)
         self.replies: ReplyTable = PostgresReplies(space)
         self.work: WorkQueue = PostgresWork(space)
         self.purges: PurgeLog = PostgresPurges(space)

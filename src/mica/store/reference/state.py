@@ -10,6 +10,7 @@ from operator import attrgetter
 import msgspec
 
 from mica.errors import StoreUnavailable
+from mica.model.belief import Belief, BeliefId
 from mica.model.event import MARK, Event, new_writer
 from mica.model.mark import Posting, Reply, searchable_text
 from mica.model.trail import Trail
@@ -40,6 +41,8 @@ class ReferenceState:
         self.vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
         self.trails: list[Trail] = []
         self.learned = 0  # the log position up to which trails were learned
+        self.beliefs: dict[BeliefId, Belief] = {}
+        self.beliefs_learned = 0  # the log position up to which beliefs were learned
         self.replies: dict[tuple[str, str], Reply] = {}  # by concept and source
         self.work: dict[tuple[str, str], WorkRow] = {}
         self.purge_filter = PurgeFilter()
@@ -70,8 +73,9 @@ class ReferenceState:
         self.derived = derive(self.log)
 
     def forget_learned(self) -> None:
-        """Delete trails and replies, which may quote purged text."""
+        """Delete trails, beliefs and replies, which may quote purged text."""
         self.trails, self.learned, self.replies = [], 0, {}
+        self.beliefs, self.beliefs_learned = {}, 0
 
     def is_mark(self, event: Event) -> bool:
         """Return True if the event is a mark that a search can find."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mica.store.listener import SilentNotices
 from mica.store.protocol import (
     AppendNotices,
+    BeliefTable,
     ChainIndex,
     CrystalIndex,
     EventLog,
@@ -16,6 +17,7 @@ from mica.store.protocol import (
     VectorIndex,
     WorkQueue,
 )
+from mica.store.reference.beliefs import ReferenceBeliefs
 from mica.store.reference.chains import ReferenceChains
 from mica.store.reference.crystals import ReferenceCrystals
 from mica.store.reference.files import ReferenceFiles
@@ -41,6 +43,7 @@ class EphemeralStore:
         self.vectors: VectorIndex = ReferenceVectors(self.state)
         self.crystals: CrystalIndex = ReferenceCrystals(self.state)
         self.trails: TrailTable = ReferenceTrails(self.state)
+        self.beliefs: BeliefTable = ReferenceBeliefs(self.state)
         self.replies: ReplyTable = ReferenceReplies(self.state)
         self.work: WorkQueue = ReferenceWork(self.state)
         self.purges: PurgeLog = ReferencePurges(self.state)

@@ -21,6 +21,7 @@ from mica.settings import Settings
 from mica.store.listener import Listener, SilentNotices
 from mica.store.protocol import (
     AppendNotices,
+    BeliefTable,
     ChainIndex,
     CrystalIndex,
     EventLog,
@@ -141,6 +142,7 @@ class RemoteStore:
         self.vectors = cast(VectorIndex, RemoteRole(self, "vectors"))
         self.crystals = cast(CrystalIndex, RemoteRole(self, "crystals"))
         self.trails = cast(TrailTable, RemoteRole(self, "trails"))
+        self.beliefs = cast(BeliefTable, RemoteRole(self, "beliefs"))
         self.replies = cast(ReplyTable, RemoteRole(self, "replies"))
         self.work = cast(WorkQueue, RemoteRole(self, "work"))
         self.files = cast(StoreFiles, RemoteRole(self, "files"))

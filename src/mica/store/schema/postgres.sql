@@ -548,6 +548,59 @@ END
 $$;
 
 
+-- Beliefs, learned from the log. `mica upkeep rebuild` and the purge of an event delete them; they are learned again.
+CREATE TABLE beliefs (
+    space integer NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    session bytea,                                       -- digest of the session of the first statement
+    last_at bigint NOT NULL,                             -- time of the latest evidence
+    belief bytea NOT NULL,                               -- as JSON
+    PRIMARY KEY (space, id)
+);
+CREATE INDEX beliefs_by_state ON beliefs (space, state, kind, last_at DESC, id);
+CREATE INDEX beliefs_by_session ON beliefs (space, session, last_at DESC, id) WHERE session IS NOT NULL;
+
+CREATE TABLE belief_keys (                               -- of beliefs that are not ended
+    space integer NOT NULL,
+    belief text COLLATE "C" NOT NULL,
+    key bytea NOT NULL,                                  -- digest of an identifier or a term of its subject
+    last_at bigint NOT NULL,                             -- of the belief
+    PRIMARY KEY (space, belief, key)
+);
+CREATE INDEX belief_keys_by_key ON belief_keys (space, key, last_at DESC, belief);
+
+CREATE TABLE belief_evidence (
+    space integer NOT NULL,
+    belief text COLLATE "C" NOT NULL,
+    event text COLLATE "C" NOT NULL,                     -- the id of an event that supports it
+    PRIMARY KEY (space, belief, event)
+);
+CREATE INDEX belief_evidence_by_event ON belief_evidence (space, event, belief);
+
+CREATE TABLE belief_lessons (
+    space integer PRIMARY KEY,
+    position bigint NOT NULL                             -- the log position up to which beliefs were learned
+);
+
+DO $$
+DECLARE
+    each_table text;
+BEGIN
+    FOREACH each_table IN ARRAY ARRAY['beliefs', 'belief_keys', 'belief_evidence', 'belief_lessons'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each_table);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', each_table);
+        EXECUTE format(
+            'CREATE POLICY wall ON %I
+            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', each_table
+        );
+        PERFORM estimate(each_table);
+    END LOOP;
+END
+$$;
+
+
 -- A cache of the replies of sources about a concept. Every purge and `mica upkeep rebuild` delete it.
 CREATE TABLE replies (
     space integer NOT NULL,
@@ -591,6 +644,9 @@ BEGIN
     EXECUTE format('GRANT UPDATE (is_mark) ON texts TO %s', role);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON vectors TO %s', role);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON trails, lessons TO %s', role);
+    EXECUTE format(
+        'GRANT SELECT, INSERT, UPDATE, DELETE ON beliefs, belief_keys, belief_evidence, belief_lessons TO %s', role
+    );
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON replies TO %s', role);
 END
 $$;

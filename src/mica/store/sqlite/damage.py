@@ -26,6 +26,7 @@ _CHECKED = (
     ("volumes", "first_position, first_at, last_at, positions, marks", _REBUILD),
     ("vectors", "position, model, vector", _REBUILD),
     ("trails", "key, slug, shape, runs, last_at, trail", _REBUILD),
+    ("beliefs", "id, kind, state, session, last_at, belief", _REBUILD),
     ("replies", "concept, source, at, position, declared, reply", _REBUILD),
 )
 

@@ -14,7 +14,7 @@ from mica.store.checks import LineageCheck, missing_positions
 from mica.store.codec import READ_ROWS
 from mica.store.crystal_rows import REFERRING, DerivedCrystals, referenced_ids
 from mica.store.protocol import Sizes, no_progress
-from mica.store.sqlite import crystals, replies, texts, trails
+from mica.store.sqlite import beliefs, crystals, replies, texts, trails
 from mica.store.sqlite.blocks import STEP_EVENTS
 from mica.store.sqlite.core import SqliteCore
 from mica.store.sqlite.damage import damaged_rows
@@ -115,6 +115,7 @@ def _rebuild(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progre
         texts.clear(core.connection)
         crystals.clear(core.connection)
         trails.clear(core.connection)
+        beliefs.clear(core.connection)
         replies.clear(core.connection)
         if core.blocks.is_used:
             core.blocks.remap()

@@ -20,7 +20,7 @@ from mica.model.event import EMPTY, PURGED, Event, EventId, Tombstone, is_tombst
 from mica.model.mark import searchable_text
 from mica.store.codec import INLINE_BYTES_MAX
 from mica.store.purges import Purge
-from mica.store.sqlite import crystals, replies, trails
+from mica.store.sqlite import beliefs, crystals, replies, trails
 from mica.store.sqlite import postings as sqlite_postings
 from mica.store.sqlite.core import SqliteCore
 from mica.store.sqlite.file import COLUMNS, Row, as_json, authority, insert, row_checksum, translated, values_checksum
@@ -150,6 +150,7 @@ def _replace(
         used["terms"] = _unindex(connection, events, positions)
         crystals.bury(connection, positions)
         trails.clear(connection)
+        beliefs.clear(connection)
         replies.clear(connection)
         for event in events:
             _replace_row(connection, event.position or 0, make_tombstone(event, cause).body, name=name, context=context)

@@ -7,6 +7,7 @@ from pathlib import Path
 from mica.store.listener import SilentNotices
 from mica.store.protocol import (
     AppendNotices,
+    BeliefTable,
     ChainIndex,
     CrystalIndex,
     EventLog,
@@ -18,6 +19,7 @@ from mica.store.protocol import (
     VectorIndex,
     WorkQueue,
 )
+from mica.store.sqlite.beliefs import SqliteBeliefs
 from mica.store.sqlite.chains import SqliteChains
 from mica.store.sqlite.crystals import SqliteCrystals
 from mica.store.sqlite.files import SqliteFiles
@@ -43,6 +45,7 @@ class SqliteStore:
         self.vectors: VectorIndex = SqliteVectors(worker)
         self.crystals: CrystalIndex = SqliteCrystals(worker)
         self.trails: TrailTable = SqliteTrails(worker)
+        self.beliefs: BeliefTable = SqliteBeliefs(worker)
         self.replies: ReplyTable = SqliteReplies(worker)
         self.work: WorkQueue = SqliteWork(worker)
         self.purges: PurgeLog = SqlitePurges(worker)

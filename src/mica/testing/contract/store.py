@@ -8,6 +8,7 @@ from mica.errors import StoreUnavailable
 from mica.model.event import EventQuery
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT, build
+from mica.testing.contract.beliefs import BeliefContract
 from mica.testing.contract.chains import ChainContract
 from mica.testing.contract.crystals import CrystalContract
 from mica.testing.contract.files import FilesContract
@@ -44,6 +45,7 @@ class StoreContract(
     VectorContract,
     CrystalContract,
     TrailContract,
+    BeliefContract,
     ReplyContract,
     WorkContract,
     PurgeContract,
