@@ -493,7 +493,13 @@ class Memory:
                 replies=self._store.replies,
                 purges=self._store.purges,
                 own=[
-                    *task_sources(self._store, rank_files=self._rank_files, zone=self._zone, vectors=self._vectors),
+                    *task_sources(
+                        self._store,
+                        refresh=self._refresh_beliefs,
+                        rank_files=self._rank_files,
+                        zone=self._zone,
+                        vectors=self._vectors,
+                    ),
                     *concept_sources(self._store, stored=flush, gates=self._settings.trails),
                     *self._task_sources,
                 ],
@@ -611,6 +617,9 @@ class Memory:
 
     async def _append_named(self, events: Sequence[Event]) -> Appended:
         return await self.clients.append_new(events)
+
+    async def _refresh_beliefs(self) -> None:
+        return None
 
     async def _learn_trails(self) -> int:
         return await self.trails.learn()

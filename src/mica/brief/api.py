@@ -86,11 +86,16 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def compose(
-        self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
+        self,
+        fragments: Sequence[Fragment],
+        accounts: Sequence[ConceptAccount],
+        *,
+        missing: dict[str, str],
+        now: datetime,
     ) -> Brief:
         """Compose the brief from `fragments`, which answer the task, and from `accounts`, one for each concept.
 
-        `missing` has the reason for each part of the brief that is missing, by the name of the part.
+        `now` is the time of the brief. `missing` has the reason for each part of the brief that is missing, by the name of the part.
         """
         return compose(
             self.query,
@@ -99,6 +104,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
             missing=missing,
             budget_tokens=self.budget_tokens,
             is_compressed=self.is_compressed,
+            now=now,
         )
 
     def compose_nothing(self) -> Brief:
@@ -235,12 +241,12 @@ class Briefs:
             return request.compose_nothing()
         left_s = request.deadline_s - (loop.time() - began)
         questions = [
-            request.question(now, slow_s=left_s * SLOW_SHARE),
+            request.question(now, session=self._log.here.context.session, slow_s=left_s * SLOW_SHARE),
             *(Question(concept=concept, now=now) for concept in request.concepts),
         ]
         own, *others = await self._sources.ask(questions, deadline_s=left_s)
         accounts = await self._accounts(request, others, began=began, now=now)
-        return request.compose(own.fragments, accounts, missing=missing | own.missing)
+        return request.compose(own.fragments, accounts, missing=missing | own.missing, now=now)
 
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
@@ -274,13 +280,13 @@ class Briefs:
                     return []
                 accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
                 rank_files = await stack.enter_async_context(self._rank_past(past.log, past.trails, at))
-                sources = task_sources(past, rank_files=rank_files, zone=self._settings.zone())
+                sources = task_sources(past, refresh=_known, rank_files=rank_files, zone=self._settings.zone())
                 return [*sources, TeachingSource(past.log, past.crystals)]
 
             [own] = await self._sources.ask([request.question(at)], deadline_s=PAST_S, sources=past_sources)
         if accounts is None:
             return request.compose_nothing()
-        return request.compose(own.fragments, accounts, missing=own.missing)
+        return request.compose(own.fragments, accounts, missing=own.missing, now=at)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
         """Wait until all events emitted so far are stored, and return an empty dict.
@@ -431,3 +437,7 @@ class Briefs:
         quoted = Quoted(path=applied.file, host=os.uname().nodename, crystals=proposal.source_crystals)
         self._log.emit(QUOTED, msgspec.to_builtins(quoted), origin="user")
         return applied
+
+
+async def _known() -> None:
+    """Do nothing: the beliefs of a past log are learned when it is read."""

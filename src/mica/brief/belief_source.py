@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from mica.brief.excerpt import Excerpt
-from mica.brief.worth import MATCH, UNRELATED, Relevance, of_belief
+from mica.brief.worth import MATCH, UNRELATED, of_belief, relevance
 from mica.model.belief import IN_FORCE, Belief, BeliefKind, BeliefQuery
 from mica.model.brief import Section
 from mica.sources.protocol import Fragment, Question, SourceDeclaration
@@ -41,11 +41,9 @@ class BeliefSource:
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         await self._refresh()
         beliefs = [each for each in await self._candidates(question) if _is_told(each, question)]
-        texts = [terms(each.text) for each in beliefs]
-        relevance = Relevance(terms(question.task), texts)
+        matching = relevance(question.task, [each.text for each in beliefs])
         return [
-            excerpt_of_belief(each, worth(each, question, relevance.of(text)))
-            for each, text in zip(beliefs, texts, strict=True)
+            excerpt_of_belief(each, worth(each, question, share)) for each, share in zip(beliefs, matching, strict=True)
         ]
 
     async def _candidates(self, question: Question) -> list[Belief]:
@@ -73,13 +71,13 @@ def _is_told(belief: Belief, question: Question) -> bool:
     return belief.at <= question.now and (question.session is None or belief.session != question.session)
 
 
-def worth(belief: Belief, question: Question, relevance: float) -> float:
-    """Return the worth of a belief for a question; `relevance` is the share of the task's words that it has."""
+def worth(belief: Belief, question: Question, share: float) -> float:
+    """Return the worth of a belief for a question; `share` says how well it matches the task."""
     own = of_belief(belief.kind, belief.certainty, question.now - belief.last_at)
     own += REPLACING if belief.replaces else 0
-    if question.task and not relevance and SECTION[belief.kind] in ("decisions", "known"):
+    if question.task and not share and SECTION[belief.kind] in ("decisions", "known"):
         own *= UNRELATED
-    return own + MATCH * relevance
+    return own + MATCH * share
 
 
 def excerpt_of_belief(belief: Belief, score: float) -> Excerpt:
@@ -102,4 +100,3 @@ def _speaker(belief: Belief) -> str:
     if belief.by == "user":
         return belief.user or "user"
     return "commit" if belief.place == "commit" else "agent"
-

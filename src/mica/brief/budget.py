@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from mica.model.event import EventId
 from mica.words import terms, words
 
 COST_POWER = 0.5  # of the tokens that the worth of a passage is divided by; 1 would prefer very short passages
-REPEATED_SHARE = 0.85  # a passage with so many of its words in the chosen ones only repeats them
+REPEATED_SHARE = 0.85  # a passage with so many of its words in a chosen one only repeats it
 OLD_WORTH = 0.3  # of the words that chosen passages have already; a repeated word still connects a sentence
 HEADING_TOKENS = 4  # of the line that names a section
 REPEATED_WORDS_MIN = 3  # a passage with fewer words is dropped only if it is the same
@@ -53,8 +53,8 @@ def choose(
 ) -> Choice:
     """Choose the passages to show within `budget_tokens`.
 
-    The passage with the most worth for its cost is chosen repeatedly, until no other fits. A passage is dropped if the
-    chosen ones say nearly all of its words, or if one of them stands for one of the same events. A sentence of an event
+    The passage with the most worth for its cost is chosen repeatedly, until no other fits. A passage is dropped if a
+    chosen one says nearly all of its words, or stands for one of the same events. A sentence of an event
     of which another sentence is chosen already costs `joined_cost`, because both share a line. The first passage of a
     section also costs `heading_tokens`. `section_tokens` limits what a section takes, and `fragment_tokens` what all
     passages from other systems take together; None sets no limit.
@@ -75,7 +75,12 @@ def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], 
 
 
 def line_of(passage: Passage) -> tuple[Section, EventId | str, str]:
-    """Return what the passages of one line have in common: the section, the event and the kind."""
+    """Return what the passages of one line have in common: the section, the event and the kind.
+
+    All files share one line.
+    """
+    if passage.section == "files":
+        return passage.section, "", passage.kind
     if passage.ordinal is None or not passage.sources:
         return passage.section, passage.text, passage.kind
     return passage.section, passage.sources[0], passage.kind
@@ -101,6 +106,7 @@ class _Chooser:
         self._left_fragments = budget_tokens if fragment_tokens is None else fragment_tokens
         self._heading_tokens = heading_tokens
         self._said: set[str] = set()
+        self._chosen: list[frozenset[str]] = []  # the words of each chosen passage
         self._claims: set[tuple[str, ...]] = set()
         self._covered: set[EventId] = set()
         self._lines: set[tuple[Section, EventId | str, str]] = set()
@@ -134,27 +140,27 @@ class _Chooser:
             rules_left_out=sum(passages[number].section == "rules" for number in left_out),
         )
 
-    def _gain(self, passage: Passage, units: Collection[str]) -> float:
+    def _gain(self, passage: Passage, units: frozenset[str]) -> float:
         new = sum(unit not in self._said for unit in units) / len(units) if units else 1.0
         worth = max(passage.score, 0.0) * (OLD_WORTH + (1 - OLD_WORTH) * new)
         return worth / math.pow(max(len(passage.text), 1), COST_POWER)
 
-    def _is_repeated(self, passage: Passage, units: Collection[str]) -> bool:
-        """Return True if the chosen passages show the events of a passage already, or say nearly all of its words.
+    def _is_repeated(self, passage: Passage, units: frozenset[str]) -> bool:
+        """Return True if a chosen passage shows the events of a passage already, or says nearly all of its words.
 
-        A passage with a number that none of them has is not repeated: it may correct an earlier value.
+        A passage with a number that the other one lacks is not repeated: it may correct an earlier value.
         """
         stands_for = passage.stands_for or (passage.sources[:1] if passage.ordinal is None else ())
         if not self._covered.isdisjoint(stands_for):
             return True
         if tuple(words(passage.text)) in self._claims:
             return True
-        if passage.origins or not units:
+        if passage.origins or len(units) < REPEATED_WORDS_MIN:
             return False
-        named = [unit for unit in units if not unit.isdigit()]
-        is_new_number = any(unit.isdigit() and unit not in self._said for unit in units)
-        said = sum(unit in self._said for unit in named)
-        return not is_new_number and len(named) >= REPEATED_WORDS_MIN and said >= REPEATED_SHARE * len(named)
+        numbers = {unit for unit in units if unit[0].isdigit()}
+        return any(
+            len(said.intersection(units)) >= REPEATED_SHARE * len(units) and numbers <= said for said in self._chosen
+        )
 
     def _room(self, passage: Passage) -> int:
         left = min(self._left, self._left_of.get(passage.section, self._left))
@@ -167,8 +173,9 @@ class _Chooser:
         tokens = self._cost(passage, limit - heading)
         return None if tokens is None else tokens + heading
 
-    def _take(self, passage: Passage, units: Collection[str], tokens: int) -> None:
+    def _take(self, passage: Passage, units: frozenset[str], tokens: int) -> None:
         self._said.update(units)
+        self._chosen.append(units)
         self._claims.add(tuple(words(passage.text)))
         self._covered.update(passage.stands_for or (passage.sources[:1] if passage.ordinal is None else ()))
         self._lines.add(line_of(passage))

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -90,7 +91,7 @@ def compose(
     choice = choose(
         offered,
         budget_tokens=left_tokens,
-        cost=cost_within,
+        cost=partial(cost_within, now=now),
         joined_cost=joined_cost_within,
         heading_tokens=HEADING_TOKENS,
         section_tokens={"rules": int(budget_tokens * RULES_SHARE), "files": int(budget_tokens * FILES_SHARE)},

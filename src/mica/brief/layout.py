@@ -9,19 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import msgspec
 
 from mica.brief.budget import line_of
-from mica.format.fence import CLOSING, OPENING, bound_tokens, neutralize_entry, strip_remedy, truncate_reason
+from mica.format.fence import CLOSING, OPENING, neutralize_entry, strip_remedy, truncate_reason
 from mica.model.brief import SECTIONS, Brief, Passage
 from mica.tokens import estimate
 
 CHARACTERS_MAX = 20  # per token, on average; a longer text cannot fit
 WORD_TOKENS_LEAST = 0.8  # the fewest tokens that are estimated for a word between blanks: those of a punctuation mark
 HEADING_TOKENS = 4  # upper bound of the line that names a section
-JOINED_TOKENS = 2  # of the blank or the gap before a sentence that joins a line
 GAP = " … "  # marks omitted sentences
 DATED_DAYS = 300  # an older date is shown with its year
 UNDATED = ("files",)  # sections whose lines have no date
@@ -53,17 +52,16 @@ def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
     return msgspec.structs.replace(passage, tokens=estimate(line(passage) + "\n"))
 
 
-def cost_within(passage: Passage, limit_tokens: int) -> int | None:
+def cost_within(passage: Passage, limit_tokens: int, *, now: datetime | None = None) -> int | None:
     """Return an upper bound of the tokens of a passage's line, or None if it exceeds `limit_tokens`."""
-    return None if _is_too_long(passage.text, limit_tokens) else _within(line(passage) + "\n", limit_tokens)
+    return None if _is_too_long(passage.text, limit_tokens) else _within(line(passage, now=now) + "\n", limit_tokens)
 
 
 def joined_cost_within(passage: Passage, limit_tokens: int) -> int | None:
     """Return an upper bound of the tokens that a sentence adds to its line, or None if it exceeds `limit_tokens`."""
     if _is_too_long(passage.text, limit_tokens):
         return None
-    tokens = _within(neutralize_entry(passage.text), limit_tokens - JOINED_TOKENS)
-    return None if tokens is None else tokens + JOINED_TOKENS
+    return _within(GAP + neutralize_entry(passage.text), limit_tokens)
 
 
 def _is_too_long(text: str, limit_tokens: int) -> bool:
@@ -158,7 +156,11 @@ def join_sentences(passages: Sequence[Passage]) -> list[Passage]:
     """
 
     def place(passage: Passage) -> tuple[object, ...]:
-        return SECTIONS.index(passage.section), passage.at, passage.sources, passage.kind, passage.ordinal or 0
+        ordinal = passage.ordinal or 0
+        if passage.section == "files":  # in the order of their ranking
+            return SECTIONS.index(passage.section), passage.kind, ordinal
+        first = passage.sources[0] if passage.sources and passage.ordinal is not None else ""
+        return SECTIONS.index(passage.section), passage.at, first, passage.kind, ordinal, passage.sources
 
     ordered = sorted(passages, key=lambda passage: (*place(passage), passage.text))
     return [_join(list(group)) for _, group in groupby(ordered, key=line_of)]
@@ -169,8 +171,8 @@ def _join(sentences: Sequence[Passage]) -> Passage:
     if len(sentences) == 1:
         return first
     text = first.text
-    for before, sentence in zip(sentences, sentences[1:], strict=False):
-        text += (" " if sentence.ordinal == (before.ordinal or 0) + 1 else GAP) + sentence.text
+    for before, sentence in pairwise(sentences):
+        text = _appended(text, before, sentence)
     return msgspec.structs.replace(
         first,
         text=text,
@@ -181,10 +183,28 @@ def _join(sentences: Sequence[Passage]) -> Passage:
     )
 
 
+def _appended(text: str, before: Passage, sentence: Passage) -> str:
+    """Return `text`, which ends with the passage `before`, with a later sentence of the same line.
+
+    A sentence may begin with the one before it or with the header of its list, by which it can be understood alone;
+    these are not repeated.
+    """
+    if sentence.section == "files":
+        return f"{text}, {sentence.text}"
+    if sentence.text.startswith(before.text):
+        return text + sentence.text.removeprefix(before.text)
+    header, colon, rest = sentence.text.partition(": ")
+    if colon and before.text.startswith(header + colon):
+        return f"{text.rstrip('.;')}; {rest}"
+    return text + (" " if sentence.ordinal == (before.ordinal or 0) + 1 else GAP) + sentence.text
+
+
 def _lines(passages: Sequence[Passage], now: datetime | None) -> list[str]:
     grouped = groupby(passages, key=lambda passage: passage.section)
     return [
-        text for section, group in grouped for text in (f"## {section.capitalize()}", *(line(p, now=now) for p in group))
+        text
+        for section, group in grouped
+        for text in (f"## {section.capitalize()}", *(line(p, now=now) for p in group))
     ]
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from functools import partial
 from weakref import WeakKeyDictionary
 
+import msgspec
+
+from mica.beliefs.statements import statements
 from mica.brief.excerpt import Excerpt
-from mica.model.event import MARK
+from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, place_of, said_by
+from mica.brief.worth import MATCH, UNRELATED, relevance
+from mica.model.event import MARK, EventId
 from mica.model.hit import Hit
-from mica.model.mark import Mark, mark_of
+from mica.model.mark import Mark
 from mica.search.mark_search import Hits, search
 from mica.search.ranker import ParsedQuery
 from mica.search.search import find
 from mica.search.vectors import MarkVectors
 from mica.sources.protocol import PHI_INV, Fragment, Question, SourceDeclaration
 from mica.store.priority import observe_failure
-from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
+from mica.store.protocol import BeliefTable, ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import terms
 
 MENTIONS_READ = 50  # the best marks and crystals for a concept's id
@@ -119,26 +124,50 @@ class TaskSearch:
 
 
 class MarkSource:
-    """A source of marks: with a task, those that match it; without a task, the latest that no crystal covers."""
+    """A source of the marks that match a task, sentence by sentence. Without a task it has nothing to say."""
 
     declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, crystals: CrystalIndex, shared: SharedSearch) -> None:
-        self._crystals = crystals
+    def __init__(self, shared: SharedSearch, beliefs: BeliefTable) -> None:
         self._shared = shared
+        self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         if not question.task:
-            # Crystals cover the other marks.
-            uncovered = await self._crystals.unsealed(limit=question.limit, latest=True)
-            return [excerpt_of(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(uncovered), start=1)]
-        return excerpts_of(await self._shared.hits(question))
+            return []
+        hits = await self._shared.hits(question)
+        ended = await ended_texts(self._beliefs, [hit.mark.id for hit in hits])
+        return sentences_of_hits(hits, question, ended)
 
     def quick(self, question: Question) -> Sequence[Fragment]:
-        return excerpts_of(self._shared.first_hits(question))
+        return sentences_of_hits(self._shared.first_hits(question), question, {})
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
+
+
+def sentences_of_hits(hits: Sequence[Hit], question: Question, ended: Mapping[EventId, Iterable[str]]) -> list[Excerpt]:
+    """Return the sentences of search hits as excerpts, without ended statements and without the asking session.
+
+    A sentence is worth more if its mark ranks high and if it has the words of the task.
+    """
+    best = max((hit.score for hit in hits), default=0.0) or 1.0
+    positions = {hit.mark.id: hit.mark.position for hit in hits}
+    found = [
+        (hit, statement)
+        for hit in hits
+        if question.session is None or hit.mark.session != question.session
+        for statement in statements(hit.mark.text, place=place_of(hit.mark), by=said_by(hit.mark))
+        if not is_ended(statement, ended.get(hit.mark.id, ()))
+    ]
+    matching = relevance(question.task, [statement.text for _, statement in found])
+    excerpts = []
+    for (hit, statement), match in zip(found, matching, strict=True):
+        share = UNRELATED + (1 - UNRELATED) * match
+        excerpt = excerpt_of_statement(hit.mark, statement, MATCH * hit.score / best * share, section="known")
+        note = f", corrected by #{positions[hit.corrected_by]}" if hit.corrected_by else ""
+        excerpts.append(msgspec.structs.replace(excerpt, source=MarkSource.declared.name, kind=excerpt.kind + note))
+    return excerpts
 
 
 class MentionSource:
@@ -198,21 +227,6 @@ class MentionSource:
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
-
-
-def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
-    """Convert search hits to excerpts. The best hit gets the score 1. Hits with the same text become one excerpt."""
-    best = max((hit.score for hit in hits), default=0.0) or 1.0
-    positions = {hit.mark.id: hit.mark.position for hit in hits}
-    distinct: dict[str, Hit] = {}
-    for hit in hits:
-        distinct.setdefault(hit.text, hit)
-    return [
-        excerpt_of(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
-        if hit.corrected_by
-        else excerpt_of(hit.mark, hit.score / best)
-        for hit in distinct.values()
-    ]
 
 
 def excerpt_of(mark: Mark, score: float, note: str = "") -> Excerpt:

@@ -120,8 +120,8 @@ def _excerpt_of(event: Event) -> Excerpt | None:
         if event.name == MARK:
             return excerpt_of(mark_of(event), 0.0)
         if event.name == CRYSTAL:
-            return excerpt_of_crystal(crystal_of(event), 0.0)
-        return excerpt_of_teaching(teaching_of(event), 0.0) if event.name == PROMOTED else None
+            return excerpt_of_crystal(crystal_of(event))
+        return excerpt_of_teaching(teaching_of(event)) if event.name == PROMOTED else None
     except InvalidEvent:
         return None
 

@@ -6,8 +6,7 @@ Each sentence is a passage of its own. What later statements ended is left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,18 +20,18 @@ from mica.brief.worth import (
     LAST_PROMPT,
     MATCH,
     NOTE,
+    NOW_FOR_TASK,
     PROMPT,
     SUMMARY,
-    Relevance,
     of_session,
+    relevance,
 )
 from mica.crystals.open_marks import live_marks
-from mica.model.belief import Belief, BeliefQuery, Place
+from mica.model.belief import BeliefQuery, Place
 from mica.model.event import MARK, EventId, EventQuery
 from mica.model.mark import Mark
 from mica.sources.protocol import Fragment, Question, SourceDeclaration
 from mica.store.protocol import BeliefTable, EventLog, TextIndex
-from mica.words import terms
 
 MARKS_MAX = 300  # the latest that are read: several long sessions
 SESSIONS_MAX = 6  # the latest; older work is known by beliefs and crystals
@@ -52,12 +51,17 @@ class RecentWorkSource:
 
     declared = SourceDeclaration(name="work", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, log: EventLog, texts: TextIndex, beliefs: BeliefTable) -> None:
+    def __init__(
+        self, log: EventLog, texts: TextIndex, beliefs: BeliefTable, refresh: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`refresh` learns what the log has that the table of beliefs does not know yet."""
+        self._refresh = refresh
         self._log = log
         self._texts = texts
         self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
+        await self._refresh()
         events = await self._log.query(EventQuery(names=(MARK,), until=None, limit=MARKS_MAX))
         marks = [mark for mark in await live_marks(self._texts, events) if mark.at <= question.now]
         if question.session is not None:
@@ -65,11 +69,11 @@ class RecentWorkSource:
         work = statements_of_work(marks)
         ended = await ended_texts(self._beliefs, [each.mark.id for each in work])
         shown = [each for each in work if not is_ended(each.statement, ended.get(each.mark.id, ()))]
-        texts = [terms(each.statement.text) for each in shown]
-        relevance = Relevance(terms(question.task), texts)
+        matching = relevance(question.task, [each.statement.text for each in shown])
+        factor = NOW_FOR_TASK if question.task else 1.0
         return [
-            excerpt_of_statement(each.mark, each.statement, each.worth + MATCH * relevance.of(text), section="now")
-            for each, text in zip(shown, texts, strict=True)
+            excerpt_of_statement(each.mark, each.statement, factor * each.worth + MATCH * share, section="now")
+            for each, share in zip(shown, matching, strict=True)
         ]
 
     async def close(self) -> None:
@@ -101,7 +105,7 @@ def _of_session(marks: Sequence[Mark], share: float) -> list[WorkStatement]:
             worth = LAST_PROMPT
         found += [
             WorkStatement(mark=mark, statement=each, worth=worth * share)
-            for each in statements(mark.text, place=place, by=_by(mark), answered=answered)
+            for each in statements(mark.text, place=place, by=said_by(mark), answered=answered)
         ]
         answered = mark.text if place == "closing" else "" if place == "prompt" else answered
     return found
@@ -126,7 +130,8 @@ def place_of(mark: Mark) -> Place:
     return "note"
 
 
-def _by(mark: Mark) -> str:
+def said_by(mark: Mark) -> str:
+    """Return who stated a mark, for the analysis of its sentences."""
     return "user" if mark.origin == "user" else "agent"
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from mica.model.belief import BeliefKind
+from mica.words import terms
 
 # What an agent needs most if it can have only one line: a wrong rule breaks every task, a fact only some.
 OF_KIND: Mapping[BeliefKind, float] = {
@@ -43,7 +44,12 @@ LAST_PROMPT = 0.6  # of several: what the session came to in the end
 COMMIT = 0.45
 CLOSING = 0.35  # of an earlier turn: mostly overtaken by the last one
 SESSION_DECAY = 0.5  # the session before the last is worth 1 / (1 + this), the one before 1 / (1 + 2 × this) …
+BACKGROUND = 0.3  # of a statement of a crystal at most: it describes the past
+FILES = 0.5  # of the first file for a task; the others follow
+USED_FILES = 0.2  # of the file that was used most, without a task
 MATCH = 0.9  # added to a sentence with all words of the task
+NOW_FOR_TASK = 0.6  # factor of recent work in a brief for a task, beside what matches the task
+RELEVANCE_MIN = 0.3  # of the task's words; where no sentence has more, the best one is not a full match
 UNRELATED = 0.35  # factor of a decision, a fact or an old state with no word of the task
 
 
@@ -59,20 +65,18 @@ def of_session(rank: int) -> float:
     return 1 / (1 + SESSION_DECAY * rank)
 
 
-class Relevance:
-    """How well sentences match a task. Rare words of the task count more than frequent ones."""
+def relevance(task: str, texts: Sequence[str]) -> list[float]:
+    """Return for each text how well it matches a task, from 0 to 1. Rare words of the task count more.
 
-    def __init__(self, task_terms: Collection[str], texts: Sequence[Collection[str]]) -> None:
-        """`texts` has the terms of every sentence that may be shown, by which the rarity of a word is counted."""
-        spread = Counter(term for text in texts for term in set(text))
-        self._rarity = {term: math.log(1 + (len(texts) + 1) / (1 + spread[term])) for term in set(task_terms)}
-        self._all = math.fsum(self._rarity.values())
-
-    def of(self, terms: Collection[str]) -> float:
-        """Return the share of the task's words that a sentence with these terms has, from 0 to 1."""
-        return math.fsum(self._rarity.get(term, 0.0) for term in set(terms)) / self._all if self._all else 0.0
-
-
-def days_between(earlier: datetime, later: datetime) -> float:
-    """Return the days between two times, at least 0."""
-    return max(0.0, (later - earlier) / timedelta(days=1))
+    The best text has 1 if it has at least RELEVANCE_MIN of the task's words.
+    """
+    wanted = frozenset(terms(task))
+    if not wanted:
+        return [0.0] * len(texts)
+    found = [wanted.intersection(terms(text)) for text in texts]
+    spread = Counter(term for each in found for term in each)
+    rarity = {term: math.log(1 + (len(texts) + 1) / (1 + spread[term])) for term in wanted}
+    everything = math.fsum(rarity.values())
+    shares = [math.fsum(rarity[term] for term in each) / everything for each in found]
+    best = max([*shares, RELEVANCE_MIN])
+    return [share / best for share in shares]
