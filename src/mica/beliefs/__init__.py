@@ -1,0 +1,1 @@
+"""Beliefs: the statements of users and agents that hold now, learned from the log."""

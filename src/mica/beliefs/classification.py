@@ -1,0 +1,229 @@
+"""Classifies statements: rule, preference, decision, fact, gotcha, task, question, or none of them.
+
+Cues give points to kinds; the shape of the sentence, its speaker and its place add or remove points. The kind with the
+most points wins if it reaches the threshold of its kind. All numbers are in the tables below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mica.beliefs.cues import (
+    ASKS,
+    DECISION,
+    DONE,
+    FACT,
+    GOTCHA,
+    MOCKERY,
+    ONCE,
+    PREFERENCE,
+    PROPOSAL,
+    QUESTION,
+    RULE,
+    TASK,
+    CueFamily,
+    is_known_language,
+)
+from mica.beliefs.statements import Statement, is_chatter, without_quotations
+from mica.model.belief import KINDS, BeliefKind
+from mica.words import words
+
+
+class Classified(NamedTuple):
+    """The kind of a statement, and how sure it is, from 0 to 1."""
+
+    kind: BeliefKind
+    confidence: float
+
+
+FAMILIES: dict[BeliefKind, CueFamily] = {
+    "rule": RULE,
+    "preference": PREFERENCE,
+    "decision": DECISION,
+    "fact": FACT,
+    "gotcha": GOTCHA,
+    "task": TASK,
+    "question": QUESTION,
+}
+THRESHOLD: dict[BeliefKind, float] = {
+    "rule": 1.9,  # a wrong rule misleads every later session, so one weak sign is not enough
+    "preference": 1.9,
+    "decision": 1.9,
+    "fact": 2.4,
+    "gotcha": 1.9,
+    "task": 1.9,
+    "question": 1.9,
+}
+# Of two kinds with equal points the first one wins: a specific kind before a general one.
+PRIORITY: tuple[BeliefKind, ...] = ("question", "task", "rule", "gotcha", "decision", "preference", "fact")
+TAG_KINDS: dict[str, BeliefKind] = {
+    **{kind: kind for kind in KINDS},
+    "todo": "task",
+    "open": "task",
+    "lesson": "gotcha",
+    "friction": "gotcha",
+    "insight": "fact",
+    "answer": "fact",
+    "policy": "rule",
+    "convention": "rule",
+    "gotchas": "gotcha",
+}
+WORDS_MIN = 2  # a single word states nothing
+
+_IMPERATIVE = re.compile(
+    r"^(?:(?:ok(?:ay)?|now|and|also|then|please|pls|so|can you|could you|bitte|jetzt|und|dann|por favor|ahora|y|et|maintenant)[,:]?\s+)*"
+    r"(?:fix|show|add|remove|write|draft|run|put|look|read|give|rename|translate|summari[sz]e|explain|make|move|check|find|list|create|delete|update|change|open|close|test|try|tell|suggest|"
+    r"sort|split|merge|rebase|build|deploy|install|implement|refactor|clean|convert|generate|compare|count|print|format|revert|undo|redo|set up|let's see|call|mail|send|"
+    r"zeig|mach|schreib|lies|such|kürz|rechne|änder|prüf|erklär|übersetz|lösch|füg|benenn|bau|ersetz|fass|gib|test|"
+    r"arregla|haz|escribe|escríbele|quita|muestra|muéstrame|traduce|tradúceme|revisa|busca|dame|cambia|borra|añade|prueba|pon|"
+    r"corrige|montre|écris|enlève|ajoute|traduis|fais|change|supprime|lis|donne|résume|vérifie|"
+    r"sistema|stampa|traduci|scrivi|vertaal|doe|laat|toon|schrijf)\w*(?:-\w+)?\b",
+    re.IGNORECASE,
+)
+_ORDER_AFTER_COMMA = re.compile(
+    r",\s*(?:please |bitte |and |und )?(?:read|replace|remove|fix|show|tell|keep it|leave it|tone|change|ersetz|lies|zeig|mach|trag|quita|cambia|enlève|remplace|corrige)\w*\s+(?:it|them|me|that|the|two|zwei|das|die|lo|la|le|les|mir|ihn)\b",
+    re.IGNORECASE,
+)
+_OFFER_TO_ACT = re.compile(
+    r"\b(?:(?:should|shall|can|may) i|want me to|soll(?:te)? ich|darf ich|quieres que (?:lo|la|yo|haga|suba|siga)|zal ik|vuoi che|veux-tu que je|dois-je|(?:commit|push|go ahead|proceed|continue))\b",
+    re.IGNORECASE,
+)
+_OWN_WORK = re.compile(
+    r"^(?:- )?(?:i(?:'ve| have|'m| am)?|i'll|let me|now i|here|the (?:draft|tests?|build|file)|done|fixed|added|removed|updated|verified|checked|all|both|sorry|as requested|step \d|looking|trying|"
+    r"editing|running|reading|hmm|wait|he |la |ich habe|der brief|alle|hecho|todas|j'ai|tous|c'est|corrigé|wie gewünscht)\b",
+    re.IGNORECASE,
+)
+_OWN_CHOICE = re.compile(r"\bi(?:'m| am)? (?:settl|chose|pick|decid|went|go(?:ing)? with)", re.IGNORECASE)
+_STATUS = re.compile(
+    r"\b(?:today|yesterday|this morning|just|again|still|same|broke|broken|red|green|failing|pass(?:es|ed)?|seems?|looks?|feels?|mood|weird|odd|funny|ugly|tired|busy|call|phone|"
+    r"i think|i guess|i believe|heute|wieder|gerade|immer noch|spinnt|klappt|hoy|otra vez|sigue|creo|aujourd'hui|encore|je crois|pareil|tests?|below|now|finished|"
+    r"tiene buena|unbelievable|awesome|great|nice|bad|good)\b",
+    re.IGNORECASE,
+)
+_PAST = re.compile(
+    r"\b(?:ran|was|were|did|got|had|went|misread|double-checked|fixed|added|removed|moved|changed|updated|replied|verified|never\s+\w+ed|hätte|hatte|war|hat noch|entendí|répondu)\b",
+    re.IGNORECASE,
+)
+_NEVER_IN_PAST = re.compile(
+    r"\b(?:never|always) (?:understood|knew|thought|worked|saw|had|been|was|got|came|liked|\w+ed)\b|\b(?:is|are|it's|has|have|was) (?:always|never)\b"
+    r"|\b(?:noch nie|nie wieder legacy|immer noch|niemals hätte|nunca lo|toujours pareil|siempre ha|nooit meer)\b|\bi never\b|\balways (?:nice|lie|lies|fails)\b|\bcan'?t (?:believe|reach|find|read)\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(
+    r"[;{}]\s*$|^\s*(?:if|for|while|return|assert|select|def|class|import)\b.*[(=<>;]|^\w*(?:Error|Exception)\b|=>|\)\s*[;{]|^(?:fatal|error|warning)\b",
+    re.IGNORECASE,
+)
+_TRIVIAL_COMMIT = re.compile(
+    r"^(?:\w+(?:\([\w./-]+\))?!?: )?(?:fix|bump|style|typo|improve|add|update|remove|make|refactor|test|docs|merge|version|finish|retire|ajoute|behoben|tippfehler|cover|run|extract)\b",
+    re.IGNORECASE,
+)
+_INTERROGATED = re.compile(r"\?[\s)\"'”»*_`]*$|？\s*$")
+
+
+def classify(statement: Statement, *, tags: Sequence[str] = ()) -> Classified | None:
+    """Return the kind of a statement, or None if it states nothing that should be remembered.
+
+    A tag of its mark decides. Text of tools never has a kind.
+    """
+    if statement.by not in ("user", "agent"):
+        return None
+    for tag in tags:
+        if kind := TAG_KINDS.get(tag.lower()):
+            return Classified(kind, 1.0)
+    if statement.is_answer:
+        return Classified("decision", 0.9)
+    if statement.place == "note":
+        return _classify_note(statement)
+    best, margin = _best(score(statement))
+    return Classified(best, min(0.95, 0.6 + 0.15 * margin)) if margin >= 0 else None
+
+
+def _best(points: dict[BeliefKind, float]) -> tuple[BeliefKind, float]:
+    """Return the kind with the largest margin over its threshold. A fact is what no other kind is."""
+    margins = {kind: points[kind] - THRESHOLD[kind] for kind in PRIORITY}
+    best = max(PRIORITY[:-1], key=margins.__getitem__)
+    return (best, margins[best]) if margins[best] >= 0 else ("fact", margins["fact"])
+
+
+def _classify_note(statement: Statement) -> Classified | None:
+    """Classify a note without a kind among its tags: a person or an agent wrote it to be remembered."""
+    best, margin = _best(score(statement))
+    if margin >= 0:
+        return Classified(best, 0.8)
+    if is_chatter(statement.sentence) or len(words(statement.sentence)) < WORDS_MIN or _CODE.search(statement.sentence):
+        return None
+    return Classified("question" if _INTERROGATED.search(statement.sentence) else "fact", 0.6)
+
+
+def score(statement: Statement) -> dict[BeliefKind, float]:
+    """Return the points of each kind for a statement."""
+    sentence = without_quotations(statement.sentence)
+    headed = f"{statement.header}: {sentence}" if statement.header else sentence
+    spoken = words(sentence)
+    none = dict.fromkeys(KINDS, -9.0)
+    if len(spoken) < WORDS_MIN or _CODE.search(statement.sentence) or MOCKERY.matches(sentence):
+        return none
+    points = {kind: family.weigh(headed) for kind, family in FAMILIES.items()}
+    _adjust_for_shape(points, sentence, spoken)
+    if statement.by == "user":
+        _adjust_for_user(points, sentence, spoken)
+    else:
+        _adjust_for_agent(points, statement, sentence)
+    return points
+
+
+def _adjust_for_shape(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
+    if _NEVER_IN_PAST.search(sentence):
+        points["rule"] -= 3
+    if _INTERROGATED.search(sentence):
+        for kind in ("rule", "preference", "decision", "fact", "gotcha", "task"):
+            points[kind] -= 4
+    elif ASKS.weigh(sentence) and not points["question"]:
+        for kind in ("rule", "preference", "decision", "fact", "gotcha", "task"):
+            points[kind] -= 3
+    if ONCE.matches(sentence):
+        points["rule"] -= 3
+        points["preference"] -= 2
+    if PROPOSAL.matches(sentence):
+        for kind in ("rule", "decision", "fact"):
+            points[kind] -= 3
+    if points["fact"] and len(spoken) < 4:
+        points["fact"] -= 1
+    if not is_known_language(spoken) and not any(points.values()):
+        points["fact"] += 0.5
+
+
+def _adjust_for_user(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
+    if _IMPERATIVE.match(sentence) or _ORDER_AFTER_COMMA.search(sentence):
+        points["fact"] -= 4
+        points["task"] -= 2
+        points["gotcha"] -= 2
+        points["preference"] -= 1
+        points["rule"] -= 0.6
+    if _STATUS.search(sentence) or _PAST.search(sentence):
+        points["fact"] -= 1.5
+    if points["rule"] >= 2 and points["preference"] < 3:
+        points["fact"] -= 1
+    if sum(map(len, spoken)) < 12:
+        points["fact"] -= 1
+
+
+def _adjust_for_agent(points: dict[BeliefKind, float], statement: Statement, sentence: str) -> None:
+    """An agent makes no rules and has no preferences. It reports its own work, which is not a fact to remember."""
+    points["rule"] -= 4
+    points["preference"] -= 9
+    if statement.place == "commit":
+        points["fact"] -= 9
+        if _TRIVIAL_COMMIT.match(sentence):
+            points["decision"] -= 2
+            points["gotcha"] -= 2
+        points["task"] -= 0 if TASK.weigh(sentence) >= 2 and not _TRIVIAL_COMMIT.match(sentence) else 3
+    if _OWN_WORK.match(sentence) and not _OWN_CHOICE.search(sentence):
+        points["fact"] -= 3
+        points["decision"] -= 1
+    if _STATUS.search(sentence) or _PAST.search(sentence) or DONE.matches(sentence):
+        points["fact"] -= 2
+    if _INTERROGATED.search(sentence) and not _OFFER_TO_ACT.search(sentence):
+        points["question"] += 2
