@@ -74,7 +74,8 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     def question(self, now: datetime, *, session: str | None = None, slow_s: float | None = None) -> Question:
         """Return the question about the task, for mica's own sources, such as marks and crystals.
 
-        What `session` said is left out, because the agent that asks knows it. `slow_s` limits the time that a slow step, such as the embedding model, may take; None sets no limit.
+        What `session` said is left out, because the agent that asks knows it. `slow_s` limits the time that a slow
+        step, such as the embedding model, may take; None sets no limit.
         """
         return Question(
             task=self.query.strip(),
@@ -95,7 +96,8 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Brief:
         """Compose the brief from `fragments`, which answer the task, and from `accounts`, one for each concept.
 
-        `now` is the time of the brief. `missing` has the reason for each part of the brief that is missing, by the name of the part.
+        `now` is the time of the brief. `missing` has the reason for each part of the brief that is missing, by the name
+        of the part.
         """
         return compose(
             self.query,

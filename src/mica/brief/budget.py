@@ -29,7 +29,7 @@ Cost: TypeAlias = Callable[[Passage, int], int | None]  # (passage, limit) → i
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The passages to show, best first, and how many were left out because of the budget."""
+    """The passages to show, best first, and how many lines were left out because of the budget."""
 
     passages: tuple[Passage, ...]
     left_out: int = 0
@@ -134,10 +134,11 @@ class _Chooser:
                 continue
             self._take(passage, units[number], tokens)
             chosen.append(msgspec.structs.replace(passage, tokens=tokens))
+        lines = {line_of(passages[number]) for number in left_out} - self._lines
         return Choice(
             passages=tuple(sorted(chosen, key=best_first)),
-            left_out=len(left_out),
-            rules_left_out=sum(passages[number].section == "rules" for number in left_out),
+            left_out=len(lines),
+            rules_left_out=sum(section == "rules" for section, *_ in lines),
         )
 
     def _gain(self, passage: Passage, units: frozenset[str]) -> float:

@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
 import msgspec
 
-from mica.brief.budget import best_first, choose
+from mica.brief.budget import best_first, choose, line_of
 from mica.brief.layout import GAP, HEADING_TOKENS, best_alone, cost_within, joined_cost_within, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
 from mica.crystals.sentences import split
 from mica.format.lines import plural
 from mica.model.brief import Brief, Passage
+from mica.model.event import EventId
 from mica.sources.account import LINE_TOKENS, one_line, shortened
 from mica.sources.answer import Collected
 from mica.sources.cohere import Coherent, Conflict, Stated
 from mica.sources.protocol import PHI_INV, Concept
 from mica.tokens import estimate
-from mica.words import terms
+from mica.words import terms, words
 
 SOURCES_SHOWN = 3
 SENTENCE_TOKENS_MIN = 5  # a shorter sentence means little without its neighbours
@@ -68,7 +69,7 @@ def compose(
     conflicts = [each.text for each in lost]
     notes = [shortened(f"- {CONFLICTS}: {'; '.join(conflicts)}", LINE_TOKENS)] if conflicts else []
     offered = [
-        *passages,
+        *without_copies(passages),
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
     ]
     whole, whole_notes = offered, notes
@@ -100,7 +101,7 @@ def compose(
     if choice.rules_left_out:
         gaps |= {"rules": f"{plural(choice.rules_left_out, 'more rule')} without room; `mica beliefs` lists them"}
     chosen = list(choice.passages)
-    left_out = choice.left_out + len(whole) - len(offered)  # and passages dropped by compression
+    left_out = choice.left_out + max(0, _lines(whole) - _lines(offered))  # and lines dropped by compression
     needed_tokens = None
     if not chosen:  # a small budget has no reserve: one line is shown if the estimate of the whole text fits
         gaps.pop("rules", None)
@@ -120,6 +121,29 @@ def compose(
         lost=tuple(lost),
         is_compressed=is_compressed,
     )
+
+
+def _lines(passages: Iterable[Passage]) -> int:
+    return len({line_of(each) for each in passages})
+
+
+def without_copies(passages: Iterable[Passage]) -> list[Passage]:
+    """Return the passages without those of which another source has the same text of the same event.
+
+    Of the copies, the one with the highest score stays. A note on it, such as "corrected by #12", is kept.
+    """
+    best: dict[tuple[EventId | str, str], Passage] = {}
+    for each in passages:
+        first = each.sources[0] if each.sources else ""
+        key = first, " ".join(words(each.text))
+        known = best.get(key)
+        if known is None:
+            best[key] = each
+            continue
+        kept = max((known, each), key=lambda passage: passage.score)
+        noted = max((known.kind, each.kind), key=lambda kind: kind.count(","))
+        best[key] = msgspec.structs.replace(kept, kind=noted)
+    return list(best.values())
 
 
 def passage(concept: Concept, stated: Stated) -> Passage:
