@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mica.model.brief import Passage, Section
+from mica.model.brief import SECTIONS, Passage, Section
 from mica.model.event import EventId
 from mica.words import terms, words
 
@@ -69,9 +69,10 @@ def choose(
     ).choose(sorted(passages, key=best_first))
 
 
-def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], int, str]:
-    """Return the sort key of a passage: highest score first, then oldest."""
-    return -passage.score, passage.at, passage.sources, passage.ordinal or 0, passage.text
+def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], int, int, str, str]:
+    """Return the sort key of a passage: highest score first, then the section, then oldest."""
+    section = SECTIONS.index(passage.section)
+    return -passage.score, passage.at, passage.sources, section, passage.ordinal or 0, passage.text, passage.kind
 
 
 def line_of(passage: Passage) -> tuple[Section, EventId | str, str]:
