@@ -528,6 +528,7 @@ class Memory:
             vectors=self._vectors,
             rank_past=self._files.at,
             crystallize=self._crystallize_session,
+            read_instructions=self._read_instructions,
         )
 
     @cached_property
@@ -614,6 +615,12 @@ class Memory:
 
     async def _crystallize_session(self, session: str) -> list[Crystal]:
         return await self.crystals.make(session=session)
+
+    async def _read_instructions(self) -> list[str]:
+        from mica.brief.instruction_files import read_instructions
+
+        root = await self._files.latest_root()
+        return [] if root is None else await asyncio.to_thread(read_instructions, root)
 
     async def _append_named(self, events: Sequence[Event]) -> Appended:
         return await self.clients.append_new(events)

@@ -17,6 +17,7 @@ from mica.brief.composition import ConceptAccount, compose
 from mica.brief.crystal_source import TeachingSource
 from mica.brief.excerpt import passage_of
 from mica.brief.handoff import Handoff, collect_facts, compose_handoff, latest_session
+from mica.brief.instruction_files import without_instructed
 from mica.brief.now import (
     HAPPENED,
     NOW,
@@ -93,15 +94,16 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         *,
         missing: dict[str, str],
         now: datetime,
+        instructions: Sequence[str] = (),
     ) -> Brief:
         """Compose the brief from `fragments`, which answer the task, and from `accounts`, one for each concept.
 
         `now` is the time of the brief. `missing` has the reason for each part of the brief that is missing, by the name
-        of the part.
+        of the part. `instructions` are lines that the agent has already.
         """
         return compose(
             self.query,
-            [passage_of(each) for each in fragments],
+            without_instructed([passage_of(each) for each in fragments], instructions),
             accounts,
             missing=missing,
             budget_tokens=self.budget_tokens,
@@ -135,11 +137,13 @@ class Briefs:
         vectors: MarkVectors | None,
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
+        read_instructions: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
         """`rank_past` opens a function that ranks files as they would have been ranked at a past time.
 
         `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `vectors` is None
-        if no embedding model is used.
+        if no embedding model is used. `read_instructions` returns the lines of the instruction files that clients show
+        to the agent anyway.
         """
         self._log = log
         self._event_log = event_log
@@ -153,6 +157,7 @@ class Briefs:
         self._vectors = vectors
         self._rank_past = rank_past
         self._crystallize = crystallize
+        self._read_instructions = read_instructions
 
     # -- Briefs
 
@@ -248,7 +253,13 @@ class Briefs:
         ]
         own, *others = await self._sources.ask(questions, deadline_s=left_s)
         accounts = await self._accounts(request, others, began=began, now=now)
-        return request.compose(own.fragments, accounts, missing=missing | own.missing, now=now)
+        return request.compose(
+            own.fragments,
+            accounts,
+            missing=missing | own.missing,
+            now=now,
+            instructions=await self._read_instructions(),
+        )
 
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
