@@ -1,4 +1,4 @@
-"""Reads the instruction files of a project, such as `CLAUDE.md`. Clients put them before the agent, so a brief does not.
+"""Reads the instruction files of a project, such as `CLAUDE.md`, which clients show to the agent anyway.
 
 The files are read at most to a limit, and only if they are regular files inside the working tree.
 """

@@ -126,7 +126,7 @@ def place_of(mark: Mark) -> Place:
     """Return where a mark was stated, by its tags."""
     for place in ("prompt", "closing", "commit", "summary"):
         if place in mark.tags:
-            return place  # type: ignore[return-value]  # narrowed by the tuple
+            return place
     return "note"
 
 
