@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from mica.errors import InvalidInput, StoreBusy
 from mica.events.context import Here, Scope, carrier, narrow, received
 from mica.events.emitter import Emit
-from mica.events.log import Log
+from mica.events.log import Link, Log
 from mica.events.references import Reference
+from mica.model.belief import Belief, is_belief_id
 from mica.model.brief import RECENCY_WEIGHT, Brief, Preset
-from mica.model.event import Appended, Clock, Context, Event, EventId, EventQuery, Origin, Ref, utc_now
+from mica.model.event import JUDGED, Appended, Clock, Context, Event, EventId, EventQuery, Origin, Ref, utc_now
 from mica.model.mark import Relation
 from mica.model.text_cache import forget_texts
 from mica.settings import Settings, load_settings
@@ -32,6 +33,7 @@ from mica.store.space import WorkingTrees, is_address, space_of
 from mica.upkeep.schedule import Ageing, Job, JobRun, Scheduler
 
 if TYPE_CHECKING:  # these packages are loaded when they are first used, so that starting is quick
+    from mica.beliefs.api import Beliefs
     from mica.brief.api import Briefs
     from mica.brief.handoff import Handoff
     from mica.brief.why import Why
@@ -182,12 +184,16 @@ class Memory:
         context: Context | Here | None = None,
         origin: Origin = "agent",
         at: datetime | None = None,
+        replaces: Link | Sequence[Link] = (),
+        ends: Link | Sequence[Link] = (),
     ) -> Ref:
         """Record an observation; returns its reference. Secrets are redacted before it is stored.
 
         `relation` says how the mark relates to `parent`: it is caused by the parent, continues it, branches off from it
-        or fulfills it. `at` is the time of the observation, by default now. Raises InvalidInput for a time that is far
-        in the future or before 1970.
+        or fulfills it. `at` is the time of the observation, by default now. `replaces` and `ends` are beliefs, or marks
+        whose beliefs, this mark replaces or ends. A user's rule, preference or decision is ended only by a user: a mark
+        of an agent leaves it as it is. Raises InvalidInput for a time that is far in the future or before 1970, and for
+        an id that is neither that of an event nor of a belief.
         """
         return self._log.mark(
             text,
@@ -199,6 +205,8 @@ class Memory:
             context=context,
             origin=origin,
             at=at,
+            replaces=replaces,
+            ends=ends,
         )
 
     async def durable(self) -> None:
@@ -335,15 +343,28 @@ class Memory:
         """
         return await self.briefs.why(reference)
 
-    # -- Retract and purge
+    # -- Correct, retract and purge
 
-    async def retract(self, reference: Reference, *, reason: str) -> EventId:
-        """Retract a mark, a crystal or a judgment; returns the id of the retraction.
+    async def correct(self, reference: Belief | Reference, text: str) -> EventId:
+        """Replace the text of a mark or a belief; returns the id of the mark with the new text.
+
+        The old text stays in the history only: the old mark is retracted, and what it supported is replaced. A mark
+        that supports other beliefs, too, is not retracted when one of them is corrected. Raises UnknownEvent, and
+        InvalidInput for an empty text, for an event that is not a mark, and for a belief that has ended.
+        """
+        if isinstance(reference, Belief) or is_belief_id(reference):
+            return (await self.beliefs.correct(reference, text)).evidence[-1]
+        return (await self.beliefs.correct_mark(await self._log.get(reference), text)).id
+
+    async def retract(self, reference: Belief | Reference, *, reason: str) -> EventId:
+        """Retract a mark, a crystal or a judgment, or end a belief; returns the id of the retraction.
 
         The event stays in the log, but is no longer found or used. Cached answers of sources that depend on the event
         are marked as old.
         """
-        from mica.sources.protocol import JUDGED
+        if isinstance(reference, Belief) or is_belief_id(reference):
+            ended = await self.beliefs.end(reference, reason=reason)
+            return ended.ended_by or ended.evidence[-1]
 
         event = await self._log.get(reference)
         owner = self.sources if event.name == JUDGED else self.crystals
@@ -457,6 +478,13 @@ class Memory:
             priority=self._priority,
             models=self._open_models,
         )
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """Methods for beliefs, which are statements that hold now: `list`, `about`, `add`, `confirm`, `end` …"""
+        from mica.beliefs.api import Beliefs
+
+        return Beliefs(self._log, event_log=self._store.log, table=self._store.beliefs, clock=self._clock)
 
     @cached_property
     def trails(self) -> Trails:

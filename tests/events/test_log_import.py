@@ -28,6 +28,8 @@ from mica.model.event import (
     BRIEFED,
     CRYSTAL,
     EPOCH_OPENED,
+    JUDGED,
+    JUDGMENT_RETRACTED,
     PURGED,
     REFUSED,
     RETRACTED,
@@ -40,7 +42,7 @@ from mica.model.teaching import PROMOTED, WITHDRAWN
 from mica.model.trail import CREATED, CRYSTALLIZED, LEARNING
 from mica.model.walk import OFFER, OUTCOME
 from mica.settings import Settings
-from mica.sources.protocol import DEGRADED, GATHERED_NAMES, JUDGED, JUDGMENT_RETRACTED
+from mica.sources.protocol import DEGRADED, GATHERED_NAMES
 from mica.sources.registry import TESTED
 from mica.store.purges import ALLOWED, EXPORTED, PURGE
 from mica.store.reference.store import EphemeralStore

@@ -12,9 +12,10 @@ from tests.sources.scripted_sources import ScriptedSource
 import mica
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput
+from mica.model.event import JUDGED
 from mica.settings import Settings
 from mica.sources.judgments import judgment_data
-from mica.sources.protocol import JUDGED, Concept, Value
+from mica.sources.protocol import Concept, Value
 from mica.testing import HandClock
 
 CONCEPT = "judgment:code_review:abc123"

@@ -6,9 +6,9 @@ import pytest
 
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput
+from mica.model.event import JUDGED
 from mica.sources.judgments import judgment_data
 from mica.sources.protocol import (
-    JUDGED,
     Concept,
 )
 from mica.testing import HandClock

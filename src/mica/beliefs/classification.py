@@ -26,7 +26,7 @@ from mica.beliefs.cues import (
     CueFamily,
     is_known_language,
 )
-from mica.beliefs.statements import Statement, is_chatter, without_quotations
+from mica.beliefs.statements import MarkStatement, is_chatter, without_quotations
 from mica.model.belief import KINDS, BeliefKind
 from mica.words import words
 
@@ -70,6 +70,7 @@ TAG_KINDS: dict[str, BeliefKind] = {
     "convention": "rule",
     "gotchas": "gotcha",
 }
+_STATING: tuple[BeliefKind, ...] = ("rule", "preference", "decision", "fact", "gotcha", "task")  # not asking
 WORDS_MIN = 2  # a single word states nothing
 
 _IMPERATIVE = re.compile(
@@ -122,7 +123,7 @@ _TRIVIAL_COMMIT = re.compile(
 _INTERROGATED = re.compile(r"\?[\s)\"'”»*_`]*$|？\s*$")
 
 
-def classify(statement: Statement, *, tags: Sequence[str] = ()) -> Classified | None:
+def classify(statement: MarkStatement, *, tags: Sequence[str] = ()) -> Classified | None:
     """Return the kind of a statement, or None if it states nothing that should be remembered.
 
     A tag of its mark decides. Text of tools never has a kind.
@@ -137,7 +138,7 @@ def classify(statement: Statement, *, tags: Sequence[str] = ()) -> Classified | 
     if statement.place == "note":
         return _classify_note(statement)
     best, margin = _best(score(statement))
-    return Classified(best, min(0.95, 0.6 + 0.15 * margin)) if margin >= 0 else None
+    return Classified(best, min(1.0, 0.85 + 0.1 * margin)) if margin >= 0 else None
 
 
 def _best(points: dict[BeliefKind, float]) -> tuple[BeliefKind, float]:
@@ -147,7 +148,7 @@ def _best(points: dict[BeliefKind, float]) -> tuple[BeliefKind, float]:
     return (best, margins[best]) if margins[best] >= 0 else ("fact", margins["fact"])
 
 
-def _classify_note(statement: Statement) -> Classified | None:
+def _classify_note(statement: MarkStatement) -> Classified | None:
     """Classify a note without a kind among its tags: a person or an agent wrote it to be remembered."""
     best, margin = _best(score(statement))
     if margin >= 0:
@@ -157,7 +158,7 @@ def _classify_note(statement: Statement) -> Classified | None:
     return Classified("question" if _INTERROGATED.search(statement.sentence) else "fact", 0.6)
 
 
-def score(statement: Statement) -> dict[BeliefKind, float]:
+def score(statement: MarkStatement) -> dict[BeliefKind, float]:
     """Return the points of each kind for a statement."""
     sentence = without_quotations(statement.sentence)
     headed = f"{statement.header}: {sentence}" if statement.header else sentence
@@ -178,17 +179,18 @@ def _adjust_for_shape(points: dict[BeliefKind, float], sentence: str, spoken: Se
     if _NEVER_IN_PAST.search(sentence):
         points["rule"] -= 3
     if _INTERROGATED.search(sentence):
-        for kind in ("rule", "preference", "decision", "fact", "gotcha", "task"):
+        for kind in _STATING:
             points[kind] -= 4
     elif ASKS.weigh(sentence) and not points["question"]:
-        for kind in ("rule", "preference", "decision", "fact", "gotcha", "task"):
+        for kind in _STATING:
             points[kind] -= 3
     if ONCE.matches(sentence):
         points["rule"] -= 3
         points["preference"] -= 2
     if PROPOSAL.matches(sentence):
-        for kind in ("rule", "decision", "fact"):
-            points[kind] -= 3
+        points["rule"] -= 3
+        points["decision"] -= 3
+        points["fact"] -= 3
     if points["fact"] and len(spoken) < 4:
         points["fact"] -= 1
     if not is_known_language(spoken) and not any(points.values()):
@@ -210,7 +212,7 @@ def _adjust_for_user(points: dict[BeliefKind, float], sentence: str, spoken: Seq
         points["fact"] -= 1
 
 
-def _adjust_for_agent(points: dict[BeliefKind, float], statement: Statement, sentence: str) -> None:
+def _adjust_for_agent(points: dict[BeliefKind, float], statement: MarkStatement, sentence: str) -> None:
     """An agent makes no rules and has no preferences. It reports its own work, which is not a fact to remember."""
     points["rule"] -= 4
     points["preference"] -= 9

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mica.beliefs.cues import CHATTER
-from mica.format.prose import Sentence, clean, sentences
+from mica.format.prose import ProseSentence, clean, sentences
 from mica.model.belief import Place
 from mica.tokens import estimate
 from mica.words import words
@@ -20,7 +20,7 @@ STATEMENT_CHARACTERS_MAX = 600  # a longer "sentence" is data
 PRONOUN_WORDS_MAX = 9  # in a longer sentence the pronoun usually refers to a word in the same sentence
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class MarkStatement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sentence of a mark, and the text by which it can be understood alone."""
 
     text: str  # with the header or the sentence before it, if it needs them
@@ -42,7 +42,7 @@ _QUOTATION = re.compile(r"\"[^\"\n]{2,400}\"|“[^”\n]{2,400}”|„[^“”\n
 _HEADED = re.compile(r"^[^:]{2,40}:(?:\s|$)")
 
 
-def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[Statement]:
+def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[MarkStatement]:
     """Return the statements of a mark in order, at most STATEMENTS_MAX: of a longer text its beginning and its end.
 
     `answered` is the end of what the agent wrote before, which completes a short answer.
@@ -53,16 +53,16 @@ def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[
     if not cleaned.strip():
         return []
     if by == "user" and answered and (completed := complete_answer(cleaned, answered)):
-        return [Statement(text=completed, sentence=completed, place=place, by=by, ordinal=0, is_answer=True)]
+        return [MarkStatement(text=completed, sentence=completed, place=place, by=by, ordinal=0, is_answer=True)]
     flat = " ".join(cleaned.split())
     if by == "user" and "\n\n" not in cleaned.strip() and estimate(flat) <= WHOLE_TOKENS_MAX:
-        found = [] if is_chatter(flat) else [Sentence(text=flat)]
+        found = [] if is_chatter(flat) else [ProseSentence(text=flat)]
     else:
         found = [each for each in sentences(cleaned, is_wrapped=place == "commit") if not is_chatter(each.text)]
     if len(found) > STATEMENTS_MAX:
         found = found[: STATEMENTS_MAX // 2] + found[-STATEMENTS_MAX // 2 :]
     return [
-        Statement(
+        MarkStatement(
             text=_with_context(each, found[index - 1] if index else None),
             sentence=each.text,
             header=each.header,
@@ -85,7 +85,7 @@ def without_quotations(sentence: str) -> str:
     return _QUOTATION.sub('""', re.sub(r"`[^`\n]*`", "``", sentence))
 
 
-def _with_context(sentence: Sentence, before: Sentence | None) -> str:
+def _with_context(sentence: ProseSentence, before: ProseSentence | None) -> str:
     text = sentence.text
     if before is not None and before.paragraph == sentence.paragraph and needs_before(text):
         text = f"{before.text} {text}"
@@ -158,7 +158,7 @@ def complete_answer(answer: str, answered: str) -> str:
     if not chosen:
         offers = [each.text for each in sentences(cleaned) if _OFFER.search(each.text)]
         chosen = offers[-1:] if _YES.match(bare) and (_is_only_yes(bare) or _ALL.search(bare)) else []
-    return f"{bare}: {'; '.join(chosen)}"[:STATEMENT_CHARACTERS_MAX] if chosen else ""
+    return f"{bare.rstrip('.!')}: {'; '.join(chosen).rstrip('? ')}"[:STATEMENT_CHARACTERS_MAX] if chosen else ""
 
 
 def _numbers(answer: str) -> list[str]:

@@ -55,7 +55,7 @@ _WEAK = frozenset(
     "open todo next remaining done finished fixed implemented question note remember rule actually really just also too very here there today tomorrow yesterday "
     "change changed changes plan okay ok yes yeah sure right good fine thing things stuff way bit lot first last same other another one ones some any all both ask asked tell say said says "
     "add added adds fix remove removed update updated work works working worked run runs running start starts started end ends time times day days week weeks month months year years "
-    "hour hours minute minutes second seconds min sec ms per since until from "
+    "after before above below over under during while stay stays staying least most goes hour hours minute minutes second seconds min sec ms per since until from "
     "longer anymore switch switched back forget drop skip bring called renamed rename heißt heisst goes known mean means "
     # German
     "immer nie niemals nur noch nicht kein keine keinen keiner bitte ab jetzt sofort ist sind war wird werden wir ihr sie ich du der die das den dem des ein eine einen einem einer und oder "
@@ -70,6 +70,16 @@ _WEAK = frozenset(
     # Dutch, Italian
     "het een van voor met niet wel ook maar dan nog naar bij op te zijn wordt il lo gli di che non per sono è nel della dei delle con anche".split()
 )
+_ALIASES = {
+    **dict.fromkeys(["prod", "product"], "product"),
+    **dict.fromkeys(["db", "databas"], "databas"),
+    **dict.fromkeys(["doc", "document"], "doc"),
+    **dict.fromkeys(["config", "configur"], "config"),
+    **dict.fromkeys(["repo", "repositori"], "repo"),
+    **dict.fromkeys(["dev", "develop"], "develop"),
+    **dict.fromkeys(["auth", "authent"], "auth"),
+    **dict.fromkeys(["dep", "depend"], "depend"),
+}
 _CODE_SIGNS = re.compile(r"[(){}\[\]<>=$\"' ]+")
 
 
@@ -118,7 +128,11 @@ def subject_of(text: str) -> Subject:
         for word in spoken
         if word not in _WEAK and not word[0].isdigit() and word not in WEEKDAYS and len(word) <= TERM_LETTERS_MAX
     ]
-    stems = {_normal(term) for term in terms_of(content) if len(term) > 1 and term not in _SPELLED_NUMBERS}
+    stems = {
+        _ALIASES.get(term) or _normal(term)
+        for term in terms_of(content)
+        if len(term) > 1 and term not in _SPELLED_NUMBERS
+    }
     is_negated = bool(_NEGATION.search(text))
     exact = " ".join([*sorted(stems), *sorted(names), *sorted(values), "not" if is_negated else ""])
     return Subject(
@@ -133,7 +147,26 @@ def subject_of(text: str) -> Subject:
 def _normal(term: str) -> str:
     """Return a term without the most frequent endings of other languages, so that inflected forms are equal."""
     if len(term) > 6:
-        for ending in ("ungen", "ung", "ern", "en", "er", "es", "em", "os", "as", "e", "s", "n", "o", "a"):
+        for ending in (
+            "ungen",
+            "ung",
+            "ern",
+            "est",
+            "en",
+            "er",
+            "es",
+            "em",
+            "et",
+            "st",
+            "os",
+            "as",
+            "e",
+            "s",
+            "n",
+            "o",
+            "a",
+            "t",
+        ):
             if term.endswith(ending):
                 return term[: -len(ending)]
     elif len(term) > 4 and term[-1] in "esnoa":

@@ -14,11 +14,11 @@ from mica.brief.pasted_line import PastedLine, join_words
 from mica.brief.receipts import BRIEF, CONFLICTS
 from mica.events.hot import ReadChains, ReadLog
 from mica.model.crystal import Crystal, crystal_of
-from mica.model.event import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_id, is_tombstone
+from mica.model.event import CRYSTAL, JUDGMENT_RETRACTED, RETRACTED, Event, EventId, EventQuery, is_id, is_tombstone
 from mica.model.teaching import WITHDRAWN
 from mica.sources.account import line
 from mica.sources.cohere import Origin, Stated
-from mica.sources.protocol import GATHERED_NAMES, JUDGMENT_RETRACTED
+from mica.sources.protocol import GATHERED_NAMES
 
 RECEIPTS_MAX = 500  # the latest that are searched for a line that names no event
 # The events that withdraw something, each with the field that names it.

@@ -28,6 +28,7 @@ from mica.events.journal import Journal
 from mica.events.references import Reference, find_event
 from mica.events.segment import Stretch
 from mica.format.lines import plural
+from mica.model.belief import Belief, is_belief_id
 from mica.model.event import (
     EPOCH_OPENED,
     MARK,
@@ -43,6 +44,7 @@ from mica.model.event import (
     WriterId,
     encode_data,
     event_id,
+    is_id,
     new_writer,
     split_id,
     utc_now,
@@ -62,6 +64,7 @@ T = TypeVar("T")
 BeforeAppend: TypeAlias = Callable[[Sequence[Event]], None]
 OnAppend: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
 OnChange: TypeAlias = Callable[[], None]
+Link: TypeAlias = str | Event | Ref | Belief  # an event or a belief, or the id of one
 
 _SPACES: dict[WriterId, str] = {}  # the space of each writer of marks in this process
 
@@ -111,6 +114,16 @@ def mark_data(
     if principles:
         data["principles"] = [redact(principle) for principle in principles]
     return data
+
+
+def link_ids(links: Link | Sequence[Link]) -> list[str]:
+    """Return the ids of events and beliefs. Raises InvalidInput for anything else."""
+    several = [links] if isinstance(links, str | Event | Ref | Belief) else list(links)
+    ids = [each if isinstance(each, str) else str(each.id) for each in several]
+    for each in ids:
+        if not is_id(each) and not is_belief_id(each):
+            raise InvalidInput(f"{each!r:.60} is not the id of an event or a belief; `mica beliefs` lists the ids")
+    return ids
 
 
 def check_relation(relation: Relation, *, has_parent: bool) -> None:
@@ -207,6 +220,8 @@ class Log:
         context: Context | Here | None = None,
         origin: Origin = "agent",
         at: datetime | None = None,
+        replaces: Link | Sequence[Link] = (),
+        ends: Link | Sequence[Link] = (),
     ) -> Ref:
         """Record a mark with secrets redacted, and return its reference. See `Memory.mark` for the parameters."""
         marked_at = self._clock()
@@ -219,6 +234,9 @@ class Log:
         if relation != "causes":
             check_relation(relation, has_parent=parent is not None or self.here.parent is not None)
             data["relation"] = relation
+        for key, links in (("replaces", replaces), ("ends", ends)):
+            if listed := link_ids(links):
+                data[key] = listed
         ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
         remember(self._marked_at, (ref.writer, ref.sequence), marked_at)  # cheaper than making its id
         remember(_SPACES, ref.writer, self.space)

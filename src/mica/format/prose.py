@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -19,7 +20,7 @@ HEADER_WORDS_MAX = 8
 HEADER_CHARACTERS_MAX = 80
 
 
-class Sentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ProseSentence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A whole sentence or list item, without list marks and emphasis."""
 
     text: str
@@ -85,7 +86,7 @@ def _logged(lines: list[str]) -> set[int]:
         logs += [number for number, shape in enumerate(shapes) if shape in often]
     if len(logs) >= 2:
         logs.sort()
-        for first, last in zip(logs, logs[1:], strict=False):
+        for first, last in pairwise(logs):
             if last - first <= 12 and not any(_is_prose(line) for line in lines[first + 1 : last]):
                 dropped.update(range(first, last + 1))
     dropped.update(logs)
@@ -129,7 +130,7 @@ _MONTH = re.compile(
 _LINE_ENDS = re.compile(r"[.!?:;…。！？]['\")\]»”’`*_]*$")
 
 
-def sentences(text: str, *, is_wrapped: bool = False) -> Iterator[Sentence]:
+def sentences(text: str, *, is_wrapped: bool = False) -> Iterator[ProseSentence]:
     """Yield the sentences of a text in order. With `is_wrapped`, each line continues the line before it.
 
     A blank line, a list mark or a heading always begins a new paragraph.
@@ -137,7 +138,7 @@ def sentences(text: str, *, is_wrapped: bool = False) -> Iterator[Sentence]:
     for number, (paragraph, header, is_item) in enumerate(_paragraphs(text, is_wrapped=is_wrapped)):
         for each in split(paragraph):
             if stripped := _EMPHASIS.sub(lambda match: match[1] or match[2], each).strip(" *\t"):
-                yield Sentence(text=stripped, header=header, paragraph=number, is_item=is_item)
+                yield ProseSentence(text=stripped, header=header, paragraph=number, is_item=is_item)
 
 
 def split(paragraph: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Literal, NewType
 
@@ -11,6 +12,14 @@ from mica.errors import InvalidInput
 from mica.model.event import EventId
 
 BeliefId = NewType("BeliefId", str)  # "b" and letters, derived from the first evidence; a rebuild gives the same id
+
+_BELIEF_ID = re.compile(r"b[a-z]{12}")
+
+
+def is_belief_id(text: object) -> bool:
+    """True if a value has the form of a belief's id."""
+    return isinstance(text, str) and _BELIEF_ID.fullmatch(text) is not None
+
 
 BeliefKind = Literal["rule", "preference", "decision", "fact", "gotcha", "task", "question"]
 KINDS: tuple[BeliefKind, ...] = ("rule", "preference", "decision", "fact", "gotcha", "task", "question")

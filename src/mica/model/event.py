@@ -34,6 +34,8 @@ MARK = "mark"
 REFUSED = "event.refused"  # replaces an event that could not be stored as it was
 CRYSTAL = "crystal.made"  # the event that records a crystal
 RETRACTED = "mark.retracted"  # a mark or crystal no longer holds, and why
+JUDGED = "judgment.made"  # an agent decided something about a concept
+JUDGMENT_RETRACTED = "judgment.retracted"  # retracts a judgment, with the reason
 # A hook showed a brief: {"receipt"}. Or it withheld the brief, for comparison: {"receipt", "held_out": true}.
 BRIEFED = "session.briefed"
 TRANSCRIPT_READ = "transcript.read"  # how far a transcript was imported

@@ -16,6 +16,8 @@ from mica.errors import InvalidInput, MicaError
 from mica.events.context import Here
 from mica.events.log import Log
 from mica.model.event import (
+    JUDGED,
+    JUDGMENT_RETRACTED,
     Clock,
     Context,
     Event,
@@ -45,8 +47,6 @@ from mica.sources.protocol import (
     DEGRADED,
     GATHERED,
     GATHERED_NAMES,
-    JUDGED,
-    JUDGMENT_RETRACTED,
     PHI_INV_2,
     REACTIONS,
     Concept,

@@ -14,11 +14,9 @@ import msgspec
 
 from mica.errors import InvalidInput
 from mica.events.hot import ReadLog
-from mica.model.event import Event, EventId, EventQuery
+from mica.model.event import JUDGED, JUDGMENT_RETRACTED, Event, EventId, EventQuery
 from mica.redact import redact
 from mica.sources.protocol import (
-    JUDGED,
-    JUDGMENT_RETRACTED,
     RANK_DATABASE,
     Concept,
     Fragment,

@@ -17,7 +17,7 @@ import msgspec
 
 from mica.errors import InvalidInput
 from mica.model.brief import RECENCY_WEIGHT
-from mica.model.event import SESSION_ENDED, EventId, name_pattern
+from mica.model.event import JUDGED, JUDGMENT_RETRACTED, SESSION_ENDED, EventId, name_pattern
 from mica.model.text_cache import remember_texts
 from mica.model.walk import STARTED
 
@@ -39,8 +39,6 @@ RANK_MAX = 1_000
 
 TASK_NAMES = ("marks", "crystals", "files", "teachings")  # mica's own sources for tasks
 OWN = ("judgments", "mica", "teachings", "trails", "log")  # reserved names: mica's own sources and its log
-JUDGED = "judgment.made"
-JUDGMENT_RETRACTED = "judgment.retracted"  # retracts a judgment, with the reason
 DEGRADED = "quality.degraded"  # records that replies about a concept, or about all concepts, disagree too much
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events about a single concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # events after which concepts are gathered in advance

@@ -18,7 +18,7 @@ from itertools import takewhile
 import msgspec
 
 from mica.errors import InvalidInput, MicaError
-from mica.model.event import RETRACTED, name_pattern, split_id
+from mica.model.event import JUDGMENT_RETRACTED, RETRACTED, name_pattern, split_id
 from mica.model.mark import Reply
 from mica.model.teaching import WITHDRAWN
 from mica.model.text_cache import remember_texts
@@ -27,7 +27,6 @@ from mica.sources.changes import Changes, LogChange
 from mica.sources.protocol import (
     DEGRADED,
     GATHERED_NAMES,
-    JUDGMENT_RETRACTED,
     PHI_INV,
     Concept,
     Fragment,

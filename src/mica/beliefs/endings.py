@@ -1,0 +1,303 @@
+"""Decides whether a later statement ends an earlier one, and how. Pure functions of two statements.
+
+A false ending costs more than a missed one. So a cue is required, and a shared name (a file, a branch, an identifier)
+or several shared words that cover much of the earlier statement. What the later statement affirms is not ended by it:
+"a unique index instead of Redis" ends what was said about Redis only.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+import msgspec
+
+from mica.beliefs.cues import (
+    ASKS,
+    CHANGE,
+    DONE,
+    MOCKERY,
+    NOT_DONE,
+    ONCE,
+    PROPOSAL,
+    QUESTION,
+    RENAME,
+    REVERSAL,
+    WITHDRAWAL,
+)
+from mica.beliefs.statements import without_quotations
+from mica.beliefs.subjects import Subject, subject_of
+from mica.model.belief import Belief, BeliefKind, Ending, Place
+from mica.model.event import EventId
+from mica.model.text_cache import remember_texts
+
+USER_ONLY: frozenset[BeliefKind] = frozenset(["rule", "preference", "decision"])  # if a user stated them
+AT_ONCE = timedelta(minutes=15)  # two sessions that say opposite things within this time do not know of each other
+COVERAGE_REVERSED = 0.4  # share of the earlier statement's words that a reversal repeats
+COVERAGE_DONE = 0.5
+COVERAGE_LIST = 0.75  # if the earlier statement lists several things, one of which may still be open
+COVERAGE_ANSWERED = 0.5
+DISTINCTIVE_LETTERS = 8  # of a word that may identify a thing alone, if nothing else is said about it
+COVERAGE_VALUE = 0.5
+
+
+class LaterStatement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A statement that may end earlier beliefs."""
+
+    text: str
+    kind: BeliefKind | None
+    by: str
+    place: Place
+    at: datetime
+    event: EventId
+    session: str | None
+
+
+_AFFIRMED = re.compile(
+    r"(?P<first>[^.;]*?)\s*\b(?:instead of|rather than|in place of|statt|anstelle von|anstatt|en lugar de|en vez de|au lieu d[e']|plutôt qu[e']|in plaats van|invece di|al posto di)\b"
+    r"|\breplac\w* .{1,80}? (?:with|by) (?P<second>[^.,;]+)|\bersetz\w* .{1,80}? durch (?P<third>[^.,;]+)|\bsustitu\w+ .{1,80}? por (?P<fourth>[^.,;]+)"
+    r"|\bremplac\w+ .{1,80}? par (?P<fifth>[^.,;]+)|\b(?:switch\w*|mov\w+|migrat\w+|back|chang\w+|revert\w*) (?:\w+ ){0,3}?to (?P<sixth>[^.,;]+)"
+    r"|\b(?:umstieg|wechsel\w*|umgestellt|zurück) (?:auf|zu) (?P<seventh>[^.,;]+)|\b(?:pasamos|volvemos|cambia\w*) a (?P<eighth>[^.,;]+)|\b(?:passe|revient|repasse) (?:à|sur|au) (?P<ninth>[^.,;]+)",
+    re.IGNORECASE,
+)
+_NAMING = re.compile(
+    r"\b(?:called|named|names?|renamed|heißt|heißen|name ist|se llama|llamad[oa]|s'appelle|nommée?|heet|si chiama|flag|command|branch|service|module) \b|\b(?:is|ist|es|est) `[^`]+`",
+    re.IGNORECASE,
+)
+_LISTED = re.compile(r",|\b(?:and|und|y|et|en|e|plus|both|sowie)\b", re.IGNORECASE)
+_EXCEPTION = re.compile(
+    r"\b(?:except|exception|elsewhere|apart from|other than|still|außer|ausnahme|sonst|salvo|excepto|sauf|exception|behalve|tranne|just this|this pr|this one)\b",
+    re.IGNORECASE,
+)
+_WAITS = re.compile(
+    r"\b(?:ask me|waiting for|ask the|legal|sleeping on|discuss with|i'?ll ask|to be decided by|frag mich|warte auf|pregúntame|demande-moi)\b",
+    re.IGNORECASE,
+)
+_AGREEMENT = re.compile(r"^(?:yes|no|yep|nope|ja|nein|sí|no|oui|non|si)\b[,.: ]", re.IGNORECASE)
+_SCOPES = [
+    frozenset(each.split())
+    for each in (
+        "production prod staging preproduction preprod preproducción producción develop dev test testing local ci produktion production préproduction",
+        "frontend backend mobile desktop ios android web server client",
+        "read write connect idle statement",
+        "upload download import export",
+        "german english french spanish deutsch englisch",
+    )
+]
+
+
+class _Bearing(msgspec.Struct, frozen=True, gc=False):
+    """What of an earlier statement a later one repeats."""
+
+    shared: int
+    names: int
+    coverage: float  # of the earlier statement's words and names
+    new_left: int  # words of the later statement that the earlier one does not have
+    old_left: int
+    only_affirmed: bool  # all that they share is what the later statement affirms
+
+
+class _Signs(msgspec.Struct, frozen=True, gc=False):
+    """The cues in a text."""
+
+    is_open: bool  # a question, a proposal, a joke, an exception or something for this time only
+    is_question: bool
+    is_reversal: bool
+    is_withdrawal: bool
+    is_done: bool
+    is_rename: bool
+    is_change: bool
+
+
+@remember_texts(4_096)
+def _signs(text: str) -> _Signs:
+    bare = without_quotations(text)
+    asks = ASKS.weigh(bare) >= 1 and (bare.rstrip().endswith("?") or ASKS.weigh(bare) >= 2)
+    return _Signs(
+        is_open=asks
+        or PROPOSAL.matches(bare)
+        or MOCKERY.matches(bare)
+        or ONCE.matches(bare)
+        or bool(_EXCEPTION.search(bare)),
+        is_question=asks or QUESTION.matches(bare),
+        is_reversal=REVERSAL.matches(bare),
+        is_withdrawal=WITHDRAWAL.matches(bare),
+        is_done=DONE.matches(bare) and not NOT_DONE.matches(bare),
+        is_rename=RENAME.matches(text),
+        is_change=CHANGE.matches(text),
+    )
+
+
+@remember_texts(4_096)
+def _affirmed_stems(text: str) -> frozenset[str]:
+    stems: frozenset[str] = frozenset()
+    for match in _AFFIRMED.finditer(text):
+        for segment in match.groups():
+            if segment:
+                subject = subject_of(segment)
+                stems |= subject.stems | subject.names
+    return stems
+
+
+def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
+    """Return how a statement ends a belief, or None if it does not."""
+    if not _may_end(old, new):
+        return None
+    signs = _signs(new.text)
+    before, after = subject_of(old.text), subject_of(new.text)
+    bearing = _bearing(before, after, new.text)
+    if not bearing.shared or _differ_in_scope(before, after):
+        return None
+    if old.kind == "question":
+        return _ending_of_question(old, new, signs, bearing)
+    if signs.is_open and not (signs.is_withdrawal and not signs.is_question):
+        return None
+    if old.kind == "task":
+        return _ending_of_task(old, new, signs, bearing, after)
+    return _ending_of_statement(old, new, signs, bearing, before, after)
+
+
+def contradicts(old: Belief, new: LaterStatement) -> bool:
+    """True if a belief and a statement cannot both hold, and nothing says which of them does.
+
+    They are about the same subject in the same words, but with another value, or one of them with a negation.
+    """
+    before, after = subject_of(old.text), subject_of(new.text)
+    if new.event in old.evidence or not before.stems or before.stems != after.stems or before.names != after.names:
+        return False
+    if new.kind != old.kind or new.kind in ("task", "question") or _signs(new.text).is_open:
+        return False
+    if len(before.stems) + len(before.names) < 2:
+        return False
+    has_values = bool(before.values and after.values)
+    return (has_values and before.values != after.values) or (
+        before.values == after.values and before.is_negated != after.is_negated
+    )
+
+
+def _may_end(old: Belief, new: LaterStatement) -> bool:
+    """True if the speaker, the time and the place allow it: never within one mark, never what a user alone may end."""
+    if new.event in old.evidence or new.at < old.last_at or new.by not in ("user", "agent"):
+        return False
+    return new.by == "user" or not (old.by == "user" and old.kind in USER_ONLY)
+
+
+def _bearing(before: Subject, after: Subject, text: str) -> _Bearing:
+    names = before.names & after.names
+    # A name in one statement may be a plain word in the other.
+    loose = (before.names & after.stems) | (before.stems & after.names)
+    stems = before.stems & after.stems
+    shared = names | stems | loose
+    total = len(before.names | before.stems)
+    affirmed = _affirmed_stems(text)
+    return _Bearing(
+        shared=len(shared),
+        names=len(names),
+        coverage=len(shared) / total if total else 0.0,
+        new_left=len((after.stems | after.names) - shared),
+        old_left=total - len(shared),
+        only_affirmed=bool(affirmed) and shared <= affirmed,
+    )
+
+
+def _differ_in_scope(before: Subject, after: Subject) -> bool:
+    """True if both name an environment, platform or direction, and not the same one."""
+    for scope in _SCOPES:
+        mine, theirs = before.stems & _scope_stems(scope), after.stems & _scope_stems(scope)
+        if mine and theirs and not mine & theirs:
+            return True
+    return False
+
+
+@remember_texts(64)
+def _scope_stems(scope: frozenset[str]) -> frozenset[str]:
+    return frozenset(stem for word in scope for stem in subject_of(word).stems)
+
+
+def _ending_of_question(old: Belief, new: LaterStatement, signs: _Signs, bearing: _Bearing) -> Ending | None:
+    if signs.is_question or new.kind == "question":
+        return None
+    if signs.is_withdrawal and new.by == "user" and bearing.coverage >= COVERAGE_REVERSED:
+        return "withdrawn"
+    if signs.is_open or new.place == "commit":
+        return None
+    if new.by == "agent" and old.by == "user" and (_WAITS.search(old.text) or bearing.coverage < COVERAGE_LIST):
+        return None
+    is_enough = (
+        bearing.shared >= 2 or bearing.names or _AGREEMENT.match(new.text) or (new.by != old.by and new.by == "user")
+    )
+    return "answered" if is_enough and bearing.coverage >= COVERAGE_ANSWERED else None
+
+
+def _ending_of_task(
+    old: Belief, new: LaterStatement, signs: _Signs, bearing: _Bearing, after: Subject
+) -> Ending | None:
+    if new.kind in ("task", "question"):
+        return None
+    if signs.is_withdrawal and new.by == "user" and bearing.coverage >= COVERAGE_REVERSED:
+        return "withdrawn"
+    values = subject_of(old.text).values & after.values
+    shared = bearing.shared + len(values)
+    needed = COVERAGE_LIST if _LISTED.search(old.text) else COVERAGE_DONE
+    is_done = signs.is_done or (new.place == "commit" and not NOT_DONE.matches(new.text))
+    is_whole = bearing.coverage == 1 and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems)
+    has_value = bool(values) and new.place == "commit" and bearing.old_left <= 2
+    is_enough = is_whole or (shared >= 2 and (bearing.coverage >= needed or has_value))
+    return "done" if is_done and is_enough else None
+
+
+def _ending_of_statement(
+    old: Belief, new: LaterStatement, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
+) -> Ending | None:
+    is_restated = before.same == after.same or (
+        bearing.coverage >= 0.8
+        and bearing.new_left == 0
+        and before.values == after.values
+        and before.is_negated == after.is_negated
+    )
+    if is_restated and not signs.is_withdrawal:
+        return None
+    if _is_new_value(old, new, signs, bearing, before, after):
+        return "replaced"
+    if old.kind == "gotcha":
+        is_fixed = (
+            (signs.is_done or signs.is_reversal) and bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED
+        )
+        return "done" if is_fixed and not bearing.only_affirmed else None
+    if signs.is_rename and old.kind == "fact" and (bearing.names or bearing.shared) and _NAMING.search(f"{old.text} "):
+        return "replaced"
+    if bearing.only_affirmed and not before.is_negated:
+        return None
+    is_bearing = (
+        (bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED)
+        or (bearing.names >= 1 and bearing.coverage >= COVERAGE_REVERSED)
+        or (
+            bearing.shared == 1
+            and bearing.coverage >= 0.5
+            and new.by == old.by == "user"
+            and (bearing.coverage == 1 or new.kind in (None, old.kind))
+        )
+    )
+    if not is_bearing or bearing.new_left > 12:
+        return None
+    if signs.is_withdrawal:
+        return "withdrawn"
+    return "replaced" if signs.is_reversal else None
+
+
+def _is_new_value(
+    old: Belief, new: LaterStatement, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
+) -> bool:
+    """True if a statement gives the value in a belief anew: with a cue, or in the same words."""
+    if not before.values or not after.values or before.values & after.values == before.values:
+        return False
+    if bearing.old_left == bearing.new_left == 0 and bearing.shared >= 2:  # the same words, another value
+        return old.session == new.session or new.at - old.last_at > AT_ONCE
+    if not signs.is_change or old.kind == "gotcha":
+        return False
+    is_narrow = bearing.new_left <= 1 or bearing.old_left == 0
+    return (
+        is_narrow
+        and bearing.coverage >= COVERAGE_VALUE
+        and (bearing.shared >= 2 or bearing.new_left + bearing.old_left <= 2)
+    )
