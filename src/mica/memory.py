@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # these packages are loaded when they are first used, so that
     from mica.upkeep.purge import Purger
 
 CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two checks for sessions, days and weeks that are over
+LEARN_EVERY = timedelta(minutes=10)  # beliefs are learned before every read, too; this keeps a long import short
 WARM_EVERY = timedelta(minutes=89)  # between two refreshes of what sources know of the most used concepts
 EVOLVE_AT = time(3)  # time of day in the time zone of the settings; few people work then
 
@@ -653,8 +654,11 @@ class Memory:
     async def _append_named(self, events: Sequence[Event]) -> Appended:
         return await self.clients.append_new(events)
 
-    async def _refresh_beliefs(self) -> None:
-        return None
+    async def _refresh_beliefs(self, within_s: float | None = None) -> bool:
+        return await self.beliefs.refresh(within_s=within_s)
+
+    async def _learn_beliefs(self) -> int:
+        return int(await self.beliefs.refresh())
 
     async def _learn_trails(self) -> int:
         return await self.trails.learn()
@@ -692,7 +696,10 @@ class Memory:
     # -- Jobs
 
     def _jobs(self) -> list[Job]:
-        jobs = [Job(kind="warm", every=WARM_EVERY, run=self._warm_sources)]
+        jobs = [
+            Job(kind="warm", every=WARM_EVERY, run=self._warm_sources),
+            Job(kind="beliefs", every=LEARN_EVERY, run=self._learn_beliefs),
+        ]
         if self._settings.crystals.auto:
             jobs.append(Job(kind="crystallize", every=CRYSTALLIZE_EVERY, run=self._crystallize_due))
         if self._settings.trails.learn:

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from mica.beliefs.library import BeliefLibrary
 from mica.brief.composition import ConceptAccount, compose
-from mica.brief.crystal_source import TeachingSource
 from mica.brief.excerpt import passage_of
 from mica.brief.handoff import Handoff, collect_facts, compose_handoff, latest_session
 from mica.brief.instruction_files import without_instructed
@@ -293,8 +293,8 @@ class Briefs:
                     return []
                 accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
                 rank_files = await stack.enter_async_context(self._rank_past(past.log, past.trails, at))
-                sources = task_sources(past, refresh=_known, rank_files=rank_files, zone=self._settings.zone())
-                return [*sources, TeachingSource(past.log, past.crystals)]
+                library = BeliefLibrary(past.log, past.beliefs)
+                return task_sources(past, refresh=library.refresh, rank_files=rank_files, zone=self._settings.zone())
 
             [own] = await self._sources.ask([request.question(at)], deadline_s=PAST_S, sources=past_sources)
         if accounts is None:
@@ -450,7 +450,3 @@ class Briefs:
         quoted = Quoted(path=applied.file, host=os.uname().nodename, crystals=proposal.source_crystals)
         self._log.emit(QUOTED, msgspec.to_builtins(quoted), origin="user")
         return applied
-
-
-async def _known() -> None:
-    """Do nothing: the beliefs of a past log are learned when it is read."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
+from mica.beliefs.subjects import lookup_keys, subject_of
 from mica.brief.excerpt import Excerpt
 from mica.brief.worth import MATCH, UNRELATED, of_belief, relevance
 from mica.model.belief import IN_FORCE, Belief, BeliefKind, BeliefQuery
 from mica.model.brief import Section
 from mica.sources.protocol import Fragment, Question, SourceDeclaration
 from mica.store.protocol import BeliefTable
-from mica.words import terms
 
 RULES_MAX = 300  # far more than fit into any brief
 OPEN_MAX = 40
 LATEST_MAX = 80  # decisions, facts and gotchas, of which the newest are worth most
 REPLACING = 0.1  # added to a belief that replaced another: the old one may still be in an agent's window
+
+# Learns what the log has that the table does not know yet, for at most so many seconds; False if something is left.
+Refresh: TypeAlias = Callable[[float | None], Awaitable[bool]]
 
 SECTION: dict[BeliefKind, Section] = {
     "rule": "rules",
@@ -33,13 +37,13 @@ class BeliefSource:
 
     declared = SourceDeclaration(name="beliefs", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, table: BeliefTable, refresh: Callable[[], Awaitable[None]]) -> None:
-        """`refresh` learns what the log has that the table does not know yet."""
+    def __init__(self, table: BeliefTable, refresh: Refresh) -> None:
         self._table = table
         self._refresh = refresh
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        await self._refresh()
+        if not await self._refresh(question.slow_s):
+            question.missing["beliefs"] = "not all events are learned yet"
         beliefs = [each for each in await self._candidates(question) if _is_told(each, question)]
         matching = relevance(question.task, [each.text for each in beliefs])
         return [
@@ -57,7 +61,7 @@ class BeliefSource:
             for kinds, limit in wanted
             for each in await self._table.query(BeliefQuery(kinds=kinds, states=IN_FORCE, limit=limit))
         ]
-        keys = sorted(set(terms(question.task)))
+        keys = lookup_keys([subject_of(question.task)]) if question.task else []
         related = await self._table.related(keys) if keys else {}
         found += [each for beliefs in related.values() for each in beliefs if each.is_in_force]
         return list({each.id: each for each in found}.values())

@@ -103,17 +103,14 @@ def excerpt_of_crystal(crystal: Crystal) -> Excerpt:
     return msgspec.structs.replace(first, text=text, sources=(crystal.id, *cited), ordinal=None)
 
 
-TEACHINGS_MAX = 50  # the latest; a person with more should withdraw some
 ABOUT_CONCEPT_MAX = 5  # teachings about one concept; a brief shows fewer
 TEXT_CHARACTERS_MAX = 1_000
 
 
 class TeachingSource:
-    """A source that answers a task or a concept with the teachings that are in force."""
+    """A source that answers a concept with the teachings that are in force. For a task, a teaching is a belief."""
 
-    declared = SourceDeclaration(
-        name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED), answers_tasks=True
-    )
+    declared = SourceDeclaration(name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED))
     made_by = declared.invalidated_by
 
     def __init__(
@@ -126,12 +123,6 @@ class TeachingSource:
         self.are_any: bool | None = None
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        if question.concept is not None:
-            return await self._match_concept(question)
-        teachings = (await read_teachings(self._log, self._index))[-TEACHINGS_MAX:]
-        return [excerpt_of_teaching(teaching) for teaching in teachings]
-
-    async def _match_concept(self, question: Question) -> Sequence[Fragment]:
         id_terms = set(terms(question.subject.id))
         if not id_terms:
             return []

@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from mica.beliefs.statements import statements
+from mica.beliefs.testimony import place_of
 from mica.brief.excerpt import Excerpt
-from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, place_of, said_by
+from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, said_by
 from mica.brief.worth import MATCH, UNRELATED, relevance
 from mica.model.event import MARK, EventId
 from mica.model.hit import Hit
@@ -157,7 +158,7 @@ def sentences_of_hits(hits: Sequence[Hit], question: Question, ended: Mapping[Ev
         (hit, statement)
         for hit in hits
         if question.session is None or hit.mark.session != question.session
-        for statement in statements(hit.mark.text, place=place_of(hit.mark), by=said_by(hit.mark))
+        for statement in statements(hit.mark.text, place=place_of(hit.mark.tags), by=said_by(hit.mark))
         if not is_ended(statement, ended.get(hit.mark.id, ()))
     ]
     matching = relevance(question.task, [statement.text for _, statement in found])

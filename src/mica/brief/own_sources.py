@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import tzinfo
 
-from mica.brief.belief_source import BeliefSource
+from mica.brief.belief_source import BeliefSource, Refresh
 from mica.brief.crystal_source import CrystalSource, TeachingSource
 from mica.brief.file_source import RankedFileSource, TrailSource
 from mica.brief.mark_source import MarkSource, MentionSource, SharedSearch
@@ -20,7 +20,7 @@ from mica.store.protocol import Store
 def task_sources(
     store: Store,
     *,
-    refresh: Callable[[], Awaitable[None]],
+    refresh: Refresh,
     rank_files: RankFiles,
     zone: tzinfo | None,
     vectors: MarkVectors | None = None,

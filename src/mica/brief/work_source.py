@@ -6,11 +6,13 @@ Each sentence is a passage of its own. What later statements ended is left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from mica.beliefs.statements import Statement, statements
+from mica.beliefs.statements import MarkStatement, statements
+from mica.beliefs.testimony import place_of
+from mica.brief.belief_source import Refresh
 from mica.brief.excerpt import Excerpt
 from mica.brief.worth import (
     CLOSING,
@@ -42,7 +44,7 @@ class WorkStatement(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence of recent work, with its mark and its worth before the task is considered."""
 
     mark: Mark
-    statement: Statement
+    statement: MarkStatement
     worth: float
 
 
@@ -51,17 +53,14 @@ class RecentWorkSource:
 
     declared = SourceDeclaration(name="work", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(
-        self, log: EventLog, texts: TextIndex, beliefs: BeliefTable, refresh: Callable[[], Awaitable[None]]
-    ) -> None:
-        """`refresh` learns what the log has that the table of beliefs does not know yet."""
+    def __init__(self, log: EventLog, texts: TextIndex, beliefs: BeliefTable, refresh: Refresh) -> None:
         self._refresh = refresh
         self._log = log
         self._texts = texts
         self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        await self._refresh()
+        await self._refresh(question.slow_s)
         events = await self._log.query(EventQuery(names=(MARK,), until=None, limit=MARKS_MAX))
         marks = [mark for mark in await live_marks(self._texts, events) if mark.at <= question.now]
         if question.session is not None:
@@ -90,12 +89,12 @@ def statements_of_work(marks: Iterable[Mark]) -> list[WorkStatement]:
 
 
 def _of_session(marks: Sequence[Mark], share: float) -> list[WorkStatement]:
-    prompts = [mark for mark in marks if place_of(mark) == "prompt"]
-    closings = [mark for mark in marks if place_of(mark) == "closing"]
+    prompts = [mark for mark in marks if place_of(mark.tags) == "prompt"]
+    closings = [mark for mark in marks if place_of(mark.tags) == "closing"]
     found: list[WorkStatement] = []
     answered = ""
     for mark in marks:
-        place = place_of(mark)
+        place = place_of(mark.tags)
         worth = _WORTH[place]
         if closings and mark is closings[-1]:
             worth = LAST_CLOSING
@@ -122,14 +121,6 @@ _WORTH: Mapping[Place, float] = {
 }
 
 
-def place_of(mark: Mark) -> Place:
-    """Return where a mark was stated, by its tags."""
-    for place in ("prompt", "closing", "commit", "summary"):
-        if place in mark.tags:
-            return place
-    return "note"
-
-
 def said_by(mark: Mark) -> str:
     """Return who stated a mark, for the analysis of its sentences."""
     return "user" if mark.origin == "user" else "agent"
@@ -141,11 +132,11 @@ def speaker_of(mark: Mark) -> str:
         return "commit"
     if mark.origin == "user":
         return "user"
-    place = place_of(mark)
+    place = place_of(mark.tags)
     return next(iter(mark.tags), MARK) if place == "note" else "summary" if place == "summary" else "agent"
 
 
-def excerpt_of_statement(mark: Mark, statement: Statement, score: float, *, section: str) -> Excerpt:
+def excerpt_of_statement(mark: Mark, statement: MarkStatement, score: float, *, section: str) -> Excerpt:
     """Convert a statement of a mark to an excerpt: one sentence, with its speaker as the kind."""
     return Excerpt(
         text=statement.text,
@@ -170,6 +161,6 @@ async def ended_texts(beliefs: BeliefTable, marks: Collection[EventId]) -> dict[
     return found
 
 
-def is_ended(statement: Statement, texts: Iterable[str]) -> bool:
+def is_ended(statement: MarkStatement, texts: Iterable[str]) -> bool:
     """Return True if a statement is one of the ended beliefs with these texts."""
     return any(statement.sentence in text or text in statement.text for text in texts)
