@@ -79,8 +79,9 @@ def worth(belief: Belief, question: Question, share: float) -> float:
     """Return the worth of a belief for a question; `share` says how well it matches the task."""
     own = of_belief(belief.kind, belief.certainty, question.now - belief.last_at)
     own += REPLACING if belief.replaces else 0
-    if question.task and not share and SECTION[belief.kind] in ("decisions", "known"):
-        own *= UNRELATED
+    if question.task:
+        other = UNRELATED[SECTION[belief.kind]]
+        own *= other + (1 - other) * min(1.0, 2 * share)
     return own + MATCH * share
 
 

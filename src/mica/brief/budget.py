@@ -22,7 +22,8 @@ from mica.words import terms, words
 COST_POWER = 0.5  # of the tokens that the worth of a passage is divided by; 1 would prefer very short passages
 REPEATED_SHARE = 0.85  # a passage with so many of its words in a chosen one only repeats it
 OLD_WORTH = 0.3  # of the words that chosen passages have already; a repeated word still connects a sentence
-HEADING_TOKENS = 4  # of the line that names a section
+TOKEN_CHARACTERS = 4  # roughly; the exact count is needed only for what is chosen
+LINE_TOKENS = 8  # of a line besides its text: the date, the speaker, the number
 REPEATED_WORDS_MIN = 3  # a passage with fewer words is dropped only if it is the same
 
 Cost: TypeAlias = Callable[[Passage, int], int | None]  # (passage, limit) → its tokens; None if they exceed the limit
@@ -145,7 +146,7 @@ class _Chooser:
     def _gain(self, passage: Passage, units: frozenset[str]) -> float:
         new = sum(unit not in self._said for unit in units) / len(units) if units else 1.0
         worth = max(passage.score, 0.0) * (OLD_WORTH + (1 - OLD_WORTH) * new)
-        return worth / math.pow(max(len(passage.text), 1), COST_POWER)
+        return worth / math.pow(len(passage.text) / TOKEN_CHARACTERS + LINE_TOKENS, COST_POWER)
 
     def _is_repeated(self, passage: Passage, units: frozenset[str]) -> bool:
         """Return True if a chosen passage shows the events of a passage already, or says nearly all of its words.

@@ -14,7 +14,7 @@ from mica.beliefs.statements import statements
 from mica.beliefs.testimony import place_of
 from mica.brief.excerpt import Excerpt
 from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, said_by
-from mica.brief.worth import MATCH, UNRELATED, relevance
+from mica.brief.worth import ASIDE, MATCH, of_age, of_length, relevance
 from mica.model.event import MARK, EventId
 from mica.model.hit import Hit
 from mica.model.mark import Mark
@@ -162,10 +162,15 @@ def sentences_of_hits(hits: Sequence[Hit], question: Question, ended: Mapping[Ev
         if not is_ended(statement, ended.get(hit.mark.id, ()))
     ]
     matching = relevance(question.task, [statement.text for _, statement in found])
+    best_of: dict[EventId, float] = {}
+    for (hit, _), match in zip(found, matching, strict=True):
+        best_of[hit.mark.id] = max(match, best_of.get(hit.mark.id, 0.0))
     excerpts = []
     for (hit, statement), match in zip(found, matching, strict=True):
-        share = UNRELATED + (1 - UNRELATED) * match
-        excerpt = excerpt_of_statement(hit.mark, statement, MATCH * hit.score / best * share, section="known")
+        share = match / best_of[hit.mark.id] if best_of[hit.mark.id] else 1.0  # of what the mark has of the task
+        worth = MATCH * hit.score / best * (ASIDE + (1 - ASIDE) * share)
+        worth *= of_age(question.now - hit.at) * of_length(statement.text)
+        excerpt = excerpt_of_statement(hit.mark, statement, worth, section="known")
         note = f", corrected by #{positions[hit.corrected_by]}" if hit.corrected_by else ""
         excerpts.append(msgspec.structs.replace(excerpt, source=MarkSource.declared.name, kind=excerpt.kind + note))
     return excerpts

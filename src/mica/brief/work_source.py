@@ -25,6 +25,7 @@ from mica.brief.worth import (
     NOW_FOR_TASK,
     PROMPT,
     SUMMARY,
+    of_length,
     of_session,
     relevance,
 )
@@ -103,7 +104,7 @@ def _of_session(marks: Sequence[Mark], share: float) -> list[WorkStatement]:
         elif prompts and mark is prompts[-1]:
             worth = LAST_PROMPT
         found += [
-            WorkStatement(mark=mark, statement=each, worth=worth * share)
+            WorkStatement(mark=mark, statement=each, worth=worth * share * of_length(each.text))
             for each in statements(mark.text, place=place, by=said_by(mark), answered=answered)
         ]
         answered = mark.text if place == "closing" else "" if place == "prompt" else answered

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from mica.model.belief import BeliefKind
+from mica.model.brief import Section
 from mica.words import terms
 
 # What an agent needs most if it can have only one line: a wrong rule breaks every task, a fact only some.
@@ -33,6 +34,7 @@ HALF_LIFE: Mapping[BeliefKind, timedelta | None] = {
     "task": timedelta(days=14),
     "question": timedelta(days=21),
 }
+FULL_TERMS = 4  # of a sentence that can be understood alone
 LEAST_SHARE = 0.4  # of its worth, which a belief keeps however old it is
 # A sentence of recent work that is no belief, by where it stands.
 LAST_CLOSING = 0.75  # the last words of a session say how it ended and what comes next
@@ -48,9 +50,13 @@ BACKGROUND = 0.3  # of a statement of a crystal at most: it describes the past
 FILES = 0.5  # of the first file for a task; the others follow
 USED_FILES = 0.2  # of the file that was used most, without a task
 MATCH = 0.9  # added to a sentence with all words of the task
-NOW_FOR_TASK = 0.6  # factor of recent work in a brief for a task, beside what matches the task
+NOW_FOR_TASK = 0.5  # factor of recent work in a brief for a task, beside what matches the task
 RELEVANCE_MIN = 0.3  # of the task's words; where no sentence has more, the best one is not a full match
-UNRELATED = 0.35  # factor of a decision, a fact or an old state with no word of the task
+OLD_MATCH = 0.6  # factor of a very old match
+MATCH_HALF_LIFE = timedelta(days=10)
+# Factor of a belief without a word of the task, by section: rules hold for every task, a decision mostly for its own.
+UNRELATED: Mapping[Section, float] = {"rules": 0.85, "now": 0.5, "decisions": 0.35, "known": 0.35}
+ASIDE = 0.4  # factor of a sentence without a word of the task in a mark that has one
 
 
 def of_belief(kind: BeliefKind, certainty: float, age: timedelta) -> float:
@@ -58,6 +64,16 @@ def of_belief(kind: BeliefKind, certainty: float, age: timedelta) -> float:
     half = HALF_LIFE[kind]
     fresh = 1.0 if half is None else LEAST_SHARE + (1 - LEAST_SHARE) * math.exp2(-max(age, timedelta(0)) / half)
     return OF_KIND[kind] * (0.5 + 0.5 * certainty) * fresh
+
+
+def of_length(text: str) -> float:
+    """Return a factor for a sentence: one of a few words says little without those around it."""
+    return min(1.0, len(terms(text)) / FULL_TERMS)
+
+
+def of_age(age: timedelta) -> float:
+    """Return a factor for a match of a search: of two statements about the same thing the newer one is right."""
+    return OLD_MATCH + (1 - OLD_MATCH) * math.exp2(-max(age, timedelta(0)) / MATCH_HALF_LIFE)
 
 
 def of_session(rank: int) -> float:
