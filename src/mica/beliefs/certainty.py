@@ -41,6 +41,7 @@ REPEATED = 0.3  # share of the weight that counts if the same source says the sa
 CONFIRMED = 0.98  # a person looked at the belief itself
 CONFLICT = 0.75  # factor for a belief that another one contradicts
 CERTAINTY_MAX = 0.99
+UNSURE = 0.4  # factor for a statement of which only its effect on others is known
 SETTLED_OBSERVATIONS = 8  # K-25: so many statements of the same thing make it settled
 EXPIRES_AFTER = timedelta(days=90)  # K-25: a forming belief that nothing supported for so long is dropped
 

@@ -139,6 +139,11 @@ def _affirmed_stems(text: str) -> frozenset[str]:
     return stems
 
 
+def is_hesitant(text: str) -> bool:
+    """True for a question, a proposal, a joke, an exception, or something that is meant for this time only."""
+    return _signs(text).is_open
+
+
 def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
     """Return how a statement ends a belief, or None if it does not."""
     if not _may_end(old, new):
@@ -271,12 +276,7 @@ def _ending_of_statement(
     is_bearing = (
         (bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED)
         or (bearing.names >= 1 and bearing.coverage >= COVERAGE_REVERSED)
-        or (
-            bearing.shared == 1
-            and bearing.coverage >= 0.5
-            and new.by == old.by == "user"
-            and (bearing.coverage == 1 or new.kind in (None, old.kind))
-        )
+        or (bearing.coverage == 1 and new.by == old.by == "user")
     )
     if not is_bearing or bearing.new_left > 12:
         return None
@@ -292,12 +292,9 @@ def _is_new_value(
     if not before.values or not after.values or before.values & after.values == before.values:
         return False
     if bearing.old_left == bearing.new_left == 0 and bearing.shared >= 2:  # the same words, another value
-        return old.session == new.session or new.at - old.last_at > AT_ONCE
+        return signs.is_change or old.session == new.session or new.at - old.last_at > AT_ONCE
     if not signs.is_change or old.kind == "gotcha":
         return False
+    is_same = min(bearing.new_left, bearing.old_left) == 0 or bearing.shared >= 2
     is_narrow = bearing.new_left <= 1 or bearing.old_left == 0
-    return (
-        is_narrow
-        and bearing.coverage >= COVERAGE_VALUE
-        and (bearing.shared >= 2 or bearing.new_left + bearing.old_left <= 2)
-    )
+    return is_same and is_narrow and bearing.coverage >= COVERAGE_VALUE

@@ -18,6 +18,7 @@ from mica.beliefs.certainty import (
     CERTAINTY_MAX,
     CONFIRMED,
     CONFLICT,
+    UNSURE,
     first_state,
     mature,
     supported,
@@ -36,6 +37,7 @@ ALIKE = 0.8  # share of common words from which two statements say the same
 ALIKE_STEMS_MIN = 4
 REPLACES_MAX = 20
 CONFLICTS_MAX = 10
+UNSURE_MAX = 0.39  # certainty of a belief whose kind is only a guess; the lowest other one is higher
 SHORT_ANSWER_WORDS = 8  # an answer up to this length is not clear without its question
 
 _RELATED_KINDS: tuple[frozenset[BeliefKind], ...] = (
@@ -165,6 +167,8 @@ class _Lesson:
                 continue
             later = self._later(stated, kind)
             ending = _ending_of_judgment(current, later) or ending_of(current, later)
+            if ending is None and own is not None and self._brings_back(subject, current):
+                ending = "replaced"
             if ending is not None:
                 own = own or self._successor(stated, current, ending, subject)
                 own = self._end(current, ending, own)
@@ -172,6 +176,13 @@ class _Lesson:
                 own = self._conflict(current, own)
         if own is not None and testimony.act == "state":
             self._end_if_outdated(own, candidates)
+
+    def _brings_back(self, subject: Subject, ender: Belief) -> bool:
+        """True if the statement says again what another belief had replaced, which is thereby over."""
+        if ender.last_at > self._testimony.at or not self._may_end(ender):
+            return False
+        replaced = (self._known.get(each) for each in ender.replaces)
+        return any(each is not None and subject.same in each.keys for each in replaced)
 
     def _later(self, stated: Assertion, kind: BeliefKind | None) -> LaterStatement:
         testimony = self._testimony
@@ -234,13 +245,16 @@ class _Lesson:
 
     def _create(self, stated: Assertion, kind: BeliefKind, subject: Subject) -> Belief:
         testimony = self._testimony
+        state = first_state(testimony.by, stated.place, kind, is_tagged=stated.is_tagged)
         certainty = weight(testimony.by, stated.place) * (1.0 if stated.is_tagged else stated.confidence)
+        if stated.is_unsure:
+            state, certainty = "forming", min(UNSURE_MAX, certainty * UNSURE)
         return self._known.put(
             Belief(
                 id=belief_id(testimony.event, stated.ordinal),
                 kind=kind,
                 text=stated.text,
-                state=first_state(testimony.by, stated.place, kind, is_tagged=stated.is_tagged),
+                state=state,
                 certainty=round(min(CERTAINTY_MAX, certainty), 4),
                 by=testimony.by,
                 place=stated.place,
@@ -258,12 +272,12 @@ class _Lesson:
     def _successor(self, stated: Assertion, old: Belief, ending: Ending, subject: Subject) -> Belief | None:
         """Return a new belief for a statement that replaces or answers another one but has no kind by itself."""
         if ending == "replaced":
-            return self._create(stated, old.kind, subject)
+            return self._create(msgspec.structs.replace(stated, is_unsure=False), old.kind, subject)
         if ending != "answered":
             return None
         is_short = len(stated.text.split()) <= SHORT_ANSWER_WORDS and not stated.is_answer
         text = f"{old.text} {stated.text}" if is_short else stated.text
-        answer = msgspec.structs.replace(stated, text=text)
+        answer = msgspec.structs.replace(stated, text=text, is_unsure=False)
         return self._create(answer, "decision" if self._testimony.by == "user" else "fact", subject_of(text))
 
     # -- Endings
@@ -294,23 +308,23 @@ class _Lesson:
 
     def _end_if_outdated(self, own: Belief, candidates: Sequence[Belief]) -> None:
         """End a belief that was learned late, if a later statement that is known already ends it."""
-        later = [belief for belief in candidates if belief.id != own.id and belief.at > own.last_at]
+        later = [belief for belief in candidates if belief.id != own.id and belief.last_at > own.last_at]
         # What replaced something may have replaced a belief that would end this one.
         chains = [each for belief in later for link in belief.replaces if (each := self._known.get(link)) is not None]
         enders = []
-        for belief in [*later, *(each for each in chains if each.at > own.last_at)]:
+        for belief in [*later, *(each for each in chains if each.last_at > own.last_at)]:
             statement = LaterStatement(
                 text=belief.text,
                 kind=belief.kind,
                 by=belief.by,
                 place=belief.place,
-                at=belief.at,
-                event=belief.evidence[0],
+                at=belief.last_at,  # it was stated again then, if not for the first time
+                event=belief.evidence[-1],
                 session=belief.session,
             )
             ending = _ending_of_judgment(own, statement) or ending_of(own, statement)
             if ending is not None:
-                enders.append((belief.at, belief.id, ending))
+                enders.append((belief.last_at, belief.id, ending))
         if not enders:
             return
         at, identifier, ending = min(enders)
@@ -323,7 +337,7 @@ class _Lesson:
                 current,
                 state="ended",
                 ending=ending,
-                ended_by=ender.evidence[0],
+                ended_by=ender.evidence[-1],
                 ended_at=at,
                 replaced_by=ender.id if ending in ("replaced", "answered") else None,
             )
@@ -438,7 +452,20 @@ def _replacing(own: Belief, old: Belief) -> Belief:
     replaces = own.replaces if old.id in own.replaces else (*own.replaces, old.id)
     inherited = [key for key in old.keys if key not in own.keys and not key.startswith(SAME)]
     keys = sorted({*own.keys, *inherited[: max(0, KEYS_INHERITED_MAX - len(own.keys))]})
-    return msgspec.structs.replace(own, replaces=replaces[:REPLACES_MAX], keys=tuple(keys))
+    changed = msgspec.structs.replace(own, replaces=replaces[:REPLACES_MAX], keys=tuple(keys))
+    if not _is_unsure(own):
+        return changed
+    kind = own.kind if old.kind == "question" else old.kind  # what it replaces shows what it is
+    return msgspec.structs.replace(
+        changed,
+        kind=kind,
+        state=first_state(own.by, own.place, kind),
+        certainty=round(own.certainty / UNSURE, 4),
+    )
+
+
+def _is_unsure(belief: Belief) -> bool:
+    return belief.state == "forming" and belief.certainty <= UNSURE_MAX and len(belief.evidence) == 1
 
 
 def _are_related(one: BeliefKind, other: BeliefKind) -> bool:

@@ -48,7 +48,8 @@ def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[
     `answered` is the end of what the agent wrote before, which completes a short answer.
     """
     if len(text) > TEXT_CHARACTERS_MAX:
-        text = f"{text[: TEXT_CHARACTERS_MAX // 2]}\n\n{text[-TEXT_CHARACTERS_MAX // 2 :]}"
+        first, last = text[: TEXT_CHARACTERS_MAX // 2], text[-TEXT_CHARACTERS_MAX // 2 :]
+        text = f"{first.rpartition(_gap(first))[0]}\n\n{last.partition(_gap(last))[2]}"
     cleaned = clean(text)
     if not cleaned.strip():
         return []
@@ -73,6 +74,11 @@ def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[
         for index, each in enumerate(found)
         if len(each.text) <= STATEMENT_CHARACTERS_MAX
     ]
+
+
+def _gap(text: str) -> str:
+    """Return what separates the parts at which a text is cut: line ends, or blanks if it has none."""
+    return "\n" if "\n" in text else " "
 
 
 def is_chatter(sentence: str) -> bool:
@@ -109,7 +115,7 @@ _YES = re.compile(
     re.IGNORECASE,
 )
 _ALL = re.compile(
-    r"\b(?:both|all(?: of them| three| four| five)?|everything|beide[ns]?|alles?|alle (?:drei|vier)|ambos|todos|todo|les deux|tous|tout|entrambi|tutti|allebei)\b",
+    r"\b(?:both|all(?: of them| three| four| five)?|everything|beide[ns]?|alles?|alle (?:drei|vier)|ambos|todos|todo|les deux|tous|tout|entrambi|tutti|allebei)\b(?! (?:klar|gut|good|bien|right|fine|set|bene|goed))",
     re.IGNORECASE,
 )
 _NUMBERS = re.compile(r"(?<![\w.])(\d)(?![\w.%]|\s*(?:days?|hours?|min|s\b|%|kg|m\b))")
@@ -153,7 +159,7 @@ def complete_answer(answer: str, answered: str) -> str:
         chosen = [options[number] for number in _numbers(bare) if number in options]
         if not chosen and (letter := _LETTER.search(bare)):
             chosen = [options[each] for each in [(letter[1] or letter[2]).lower()] if each in options]
-        if not chosen and _ALL.search(bare) and not _is_only_yes(bare):
+        if not chosen and _ALL.search(bare):
             chosen = list(options.values())
     if not chosen:
         offers = [each.text for each in sentences(cleaned) if _OFFER.search(each.text)]

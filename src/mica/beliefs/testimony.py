@@ -12,15 +12,19 @@ from typing import Literal
 import msgspec
 
 from mica.beliefs.classification import TAG_KINDS, classify
-from mica.beliefs.cues import DONE, REVERSAL, WITHDRAWAL
+from mica.beliefs.cues import CHANGE, DONE, NOT_DONE, REVERSAL, WITHDRAWAL
+from mica.beliefs.endings import is_hesitant
 from mica.beliefs.statements import STATEMENTS_MAX, MarkStatement, statements
+from mica.beliefs.subjects import subject_of
 from mica.errors import InvalidEvent
 from mica.model.belief import ADDED, CONFIRMED, ENDED, KINDS, BeliefKind, Ending, Place
 from mica.model.event import JUDGED, JUDGMENT_RETRACTED, MARK, RETRACTED, Event, EventId
 from mica.model.mark import decode_mark
 from mica.model.teaching import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
+from mica.words import words
 
 NAMES = (MARK, RETRACTED, ADDED, CONFIRMED, ENDED, PROMOTED, WITHDRAWN, JUDGED, JUDGMENT_RETRACTED)
+ENDING_WORDS_MIN = 3  # fewer words do not say what they end
 TARGETS_MAX = 20  # beliefs or events that one event ends or replaces
 _PLACES: tuple[Place, ...] = ("prompt", "closing", "commit", "summary")  # the tag of a mark is its place
 
@@ -35,6 +39,7 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ordinal: int = 0
     is_tagged: bool = False  # its author chose the kind
     is_answer: bool = False
+    is_unsure: bool = False  # only its cues say that it ends something; it is kept, because what it ends may come later
     cites: tuple[EventId, ...] = ()  # further events that support it
 
 
@@ -162,25 +167,33 @@ def _tagged(text: str, kind: BeliefKind) -> tuple[Assertion, ...]:
 
 def _assertion(statement: MarkStatement, tags: Sequence[str]) -> Assertion | None:
     classified = classify(statement, tags=tags)
-    if classified is None and not _may_end(statement):
-        return None
+    kind = None if classified is None else classified.kind
+    if kind is None:
+        kind = _kind_of_ending(statement)
+        if kind is None and statement.by != "user":
+            return None
     return Assertion(
         text=statement.text,
-        kind=None if classified is None else classified.kind,
+        kind=kind,
         place=statement.place,
         confidence=0.85 if classified is None else classified.confidence,
         ordinal=statement.ordinal,
         is_answer=statement.is_answer,
+        is_unsure=classified is None,
     )
 
 
-def _may_end(statement: MarkStatement) -> bool:
-    """True if a statement without a kind may still end a belief: with a cue, or as an account or answer."""
-    if statement.by == "user" or statement.place == "commit":
-        return True
-    return any(
-        family.matches(statement.sentence) for family in (DONE, REVERSAL, WITHDRAWAL)
-    ) or not statement.sentence.endswith("?")
+def _kind_of_ending(statement: MarkStatement) -> BeliefKind | None:
+    """Return the kind of a statement that may end others but is nothing else: an account of work, or a reversal."""
+    text = statement.sentence
+    if is_hesitant(text) or len(words(text)) < ENDING_WORDS_MIN:
+        return None
+    if statement.by == "user" and (REVERSAL.matches(text) or WITHDRAWAL.matches(text)):
+        return "decision"
+    if statement.by == "user" and CHANGE.matches(text) and subject_of(text).values:
+        return "fact"
+    is_account = statement.place == "commit" or (DONE.matches(text) and not NOT_DONE.matches(text))
+    return "fact" if is_account else None
 
 
 def _of_retraction(event: Event) -> Testimony | None:

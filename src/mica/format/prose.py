@@ -99,6 +99,8 @@ def _shape(line: str) -> str:
     """Return the shape of a line's beginning; "" if the line may well be prose or a list item."""
     if len(line) < 8 or _BULLET.match(line):
         return ""
+    if _is_prose(line) and line.lstrip()[:1].isalpha():
+        return ""
     shape = _DIGITS.sub("0", _LETTERS.sub("a", line[:SHAPE_CHARACTERS]))
     return shape if "0" in shape or sum(not each.isalnum() and each != " " for each in shape) >= 4 else ""
 
