@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.beliefs.marks import in_force, learned, mark, stored, texts
 
-from mica.beliefs.learner import CANDIDATES_PER_KEY, KnownBeliefs, belief_id
+from mica.beliefs.learner import CANDIDATES_MAX, CANDIDATES_PER_KEY, KnownBeliefs, belief_id
+from mica.beliefs.subjects import subject_of
 from mica.model.belief import EVIDENCE_MAX, Belief, is_belief_id
 from mica.model.event import MARK, RETRACTED, Event
 from mica.testing import build
@@ -172,7 +173,8 @@ def test_the_work_for_a_mark_is_bounded() -> None:
     known = KnownBeliefs()
     learned(events, known)
 
-    assert len(known.with_key("tabl")) <= CANDIDATES_PER_KEY
+    assert len(known.with_key("check")) <= CANDIDATES_PER_KEY
+    assert len(known.candidates(subject_of(known.all[0].text))) <= CANDIDATES_MAX
 
 
 def test_the_id_of_a_belief_follows_from_its_first_evidence() -> None:
