@@ -77,7 +77,7 @@ def _is_told(belief: Belief, question: Question) -> bool:
 
 def worth(belief: Belief, question: Question, share: float) -> float:
     """Return the worth of a belief for a question; `share` says how well it matches the task."""
-    own = of_belief(belief.kind, belief.certainty, question.now - belief.last_at)
+    own = of_belief(belief, now=question.now)
     own += REPLACING if belief.replaces else 0
     if question.task:
         other = UNRELATED[SECTION[belief.kind]]

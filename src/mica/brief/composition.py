@@ -20,6 +20,7 @@ import msgspec
 from mica.brief.budget import best_first, choose, line_of
 from mica.brief.layout import GAP, HEADING_TOKENS, best_alone, cost_within, joined_cost_within, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
+from mica.brief.worth import prefer_newer
 from mica.crystals.sentences import split
 from mica.format.lines import plural
 from mica.model.brief import Brief, Passage
@@ -68,8 +69,9 @@ def compose(
     lost = [_lost(each) for account in accounts for each in account.coherent.conflicts]
     conflicts = [each.text for each in lost]
     notes = [shortened(f"- {CONFLICTS}: {'; '.join(conflicts)}", LINE_TOKENS)] if conflicts else []
+    own = without_copies(passages)
     offered = [
-        *without_copies(passages),
+        *(prefer_newer(own) if query.strip() else own),
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
     ]
     whole, whole_notes = offered, notes

@@ -14,7 +14,7 @@ from mica.beliefs.statements import statements
 from mica.beliefs.testimony import place_of
 from mica.brief.excerpt import Excerpt
 from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, said_by
-from mica.brief.worth import ASIDE, MATCH, of_age, of_length, relevance
+from mica.brief.worth import ASIDE, MATCH, OUTCOME, of_age, of_length, relevance
 from mica.model.event import MARK, EventId
 from mica.model.hit import Hit
 from mica.model.mark import Mark
@@ -27,6 +27,8 @@ from mica.store.priority import observe_failure
 from mica.store.protocol import BeliefTable, ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import terms
 
+FOLLOWED_MAX = 8  # the best hits, whose outcomes are shown, too
+FOLLOWING_MAX = 4  # marks on each side of a hit that are read for its outcome
 MENTIONS_READ = 50  # the best marks and crystals for a concept's id
 MENTIONS_MAX = 5
 MENTION_CHARACTERS_MAX = 1_000
@@ -129,51 +131,96 @@ class MarkSource:
 
     declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, shared: SharedSearch, beliefs: BeliefTable) -> None:
+    def __init__(self, shared: SharedSearch, texts: TextIndex, beliefs: BeliefTable) -> None:
         self._shared = shared
+        self._texts = texts
         self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         if not question.task:
             return []
         hits = await self._shared.hits(question)
-        ended = await ended_texts(self._beliefs, [hit.mark.id for hit in hits])
-        return sentences_of_hits(hits, question, ended)
+        best = [hit for hit in hits if hit.position is not None][:FOLLOWED_MAX]
+        around = await self._texts.read([hit.position for hit in best], neighbours=FOLLOWING_MAX) if best else []
+        matches = [*matches_of(hits), *outcomes_of(best, [text.mark for text in around])]
+        ended = await ended_texts(self._beliefs, [match.mark.id for match in matches])
+        return sentences_of_matches(matches, question, ended)
 
     def quick(self, question: Question) -> Sequence[Fragment]:
-        return sentences_of_hits(self._shared.first_hits(question), question, {})
+        return sentences_of_matches(matches_of(self._shared.first_hits(question)), question, {})
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
 
 
-def sentences_of_hits(hits: Sequence[Hit], question: Question, ended: Mapping[EventId, Iterable[str]]) -> list[Excerpt]:
-    """Return the sentences of search hits as excerpts, without ended statements and without the asking session.
+class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A mark that matches a task, or that tells what came of one that matches."""
 
-    A sentence is worth more if its mark ranks high and if it has the words of the task.
-    """
+    mark: Mark
+    score: float  # the best match has 1
+    note: str = ""
+    is_outcome: bool = False
+
+
+def matches_of(hits: Sequence[Hit]) -> list[TaskMatch]:
+    """Return search hits as matches. A mark that another hit corrects gets a note."""
     best = max((hit.score for hit in hits), default=0.0) or 1.0
     positions = {hit.mark.id: hit.mark.position for hit in hits}
-    found = [
-        (hit, statement)
+    return [
+        TaskMatch(
+            mark=hit.mark,
+            score=hit.score / best,
+            note=f", corrected by #{positions[hit.corrected_by]}" if hit.corrected_by else "",
+        )
         for hit in hits
-        if question.session is None or hit.mark.session != question.session
-        for statement in statements(hit.mark.text, place=place_of(hit.mark.tags), by=said_by(hit.mark))
-        if not is_ended(statement, ended.get(hit.mark.id, ()))
     ]
-    matching = relevance(question.task, [statement.text for _, statement in found])
+
+
+def outcomes_of(hits: Sequence[Hit], around: Iterable[Mark]) -> list[TaskMatch]:
+    """Return what came of the best hits: later prompts, commits and closing words close to them in their sessions.
+
+    `around` has the marks near the hits. An outcome often has no word of the task: it says what was done instead.
+    """
+    best = max((hit.score for hit in hits), default=0.0) or 1.0
+    found: dict[EventId, TaskMatch] = {}
+    for mark in around:
+        before = [hit for hit in hits if hit.mark.session == mark.session and hit.mark.at < mark.at]
+        if mark.session is None or not before or place_of(mark.tags) == "note":
+            continue
+        score = OUTCOME * max(hit.score for hit in before) / best
+        found[mark.id] = TaskMatch(mark=mark, score=score, is_outcome=True)
+    return list(found.values())
+
+
+def sentences_of_matches(
+    matches: Iterable[TaskMatch], question: Question, ended: Mapping[EventId, Iterable[str]]
+) -> list[Excerpt]:
+    """Return the sentences of matches as excerpts, without ended statements and without the asking session.
+
+    A sentence is worth more if its mark matches well, if it has the words of the task, and if it is newer.
+    """
+    found = [
+        (match, statement)
+        for match in matches
+        if question.session is None or match.mark.session != question.session
+        for statement in statements(match.mark.text, place=place_of(match.mark.tags), by=said_by(match.mark))
+        if not is_ended(statement, ended.get(match.mark.id, ()))
+    ]
+    shares = relevance(question.task, [statement.text for _, statement in found])
     best_of: dict[EventId, float] = {}
-    for (hit, _), match in zip(found, matching, strict=True):
-        best_of[hit.mark.id] = max(match, best_of.get(hit.mark.id, 0.0))
-    excerpts = []
-    for (hit, statement), match in zip(found, matching, strict=True):
-        share = match / best_of[hit.mark.id] if best_of[hit.mark.id] else 1.0  # of what the mark has of the task
-        worth = MATCH * hit.score / best * (ASIDE + (1 - ASIDE) * share)
-        worth *= of_age(question.now - hit.at) * of_length(statement.text)
-        excerpt = excerpt_of_statement(hit.mark, statement, worth, section="known")
-        note = f", corrected by #{positions[hit.corrected_by]}" if hit.corrected_by else ""
-        excerpts.append(msgspec.structs.replace(excerpt, source=MarkSource.declared.name, kind=excerpt.kind + note))
-    return excerpts
+    for (match, _), share in zip(found, shares, strict=True):
+        best_of[match.mark.id] = max(share, best_of.get(match.mark.id, 0.0))
+    excerpts: dict[tuple[EventId, int], Excerpt] = {}
+    for (match, statement), share in zip(found, shares, strict=True):
+        own = 1.0 if match.is_outcome else share / best_of[match.mark.id] if best_of[match.mark.id] else 1.0
+        worth = MATCH * match.score * (ASIDE + (1 - ASIDE) * own)
+        worth *= of_age(question.now - match.mark.at) * of_length(statement.text)
+        made = excerpt_of_statement(match.mark, statement, worth, section="known")
+        made = msgspec.structs.replace(made, source=MarkSource.declared.name, kind=made.kind + match.note)
+        known = excerpts.get((match.mark.id, statement.ordinal))
+        if known is None or known.score < made.score:
+            excerpts[match.mark.id, statement.ordinal] = made
+    return list(excerpts.values())
 
 
 class MentionSource:

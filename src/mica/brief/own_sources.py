@@ -30,7 +30,7 @@ def task_sources(
     return [
         BeliefSource(store.beliefs, refresh),
         RecentWorkSource(store.log, store.texts, store.beliefs, refresh),
-        MarkSource(shared, store.beliefs),
+        MarkSource(shared, store.texts, store.beliefs),
         CrystalSource(store.crystals, store.beliefs),
         RankedFileSource(store.log, store.chains, shared, rank_files),
     ]
