@@ -218,7 +218,7 @@ def sentences_of_matches(
         made = excerpt_of_statement(match.mark, statement, worth, section="known")
         made = msgspec.structs.replace(made, source=MarkSource.declared.name, kind=made.kind + match.note)
         known = excerpts.get((match.mark.id, statement.ordinal))
-        if known is None or known.score < made.score:
+        if worth and (known is None or known.score < made.score):
             excerpts[match.mark.id, statement.ordinal] = made
     return list(excerpts.values())
 

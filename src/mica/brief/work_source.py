@@ -68,7 +68,7 @@ class RecentWorkSource:
             marks = [mark for mark in marks if mark.session != question.session]
         work = statements_of_work(marks)
         ended = await ended_texts(self._beliefs, [each.mark.id for each in work])
-        shown = [each for each in work if not is_ended(each.statement, ended.get(each.mark.id, ()))]
+        shown = [each for each in work if each.worth and not is_ended(each.statement, ended.get(each.mark.id, ()))]
         matching = relevance(question.task, [each.statement.text for each in shown])
         factor = NOW_FOR_TASK if question.task else 1.0
         return [

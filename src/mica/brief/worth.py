@@ -21,7 +21,7 @@ OF_KIND: Mapping[BeliefKind, float] = {
     "rule": 1.0,
     "task": 0.9,
     "preference": 0.85,
-    "decision": 0.8,
+    "decision": 0.75,
     "gotcha": 0.75,
     "fact": 0.7,
     "question": 0.7,
@@ -53,6 +53,7 @@ RARE_MIN, RARE_SHARE = 3, 15  # a word in at most so many passages, or in one of
 SHARED_MIN = 2  # rare words that two passages about the same thing share
 HANDED_ON = 0.9
 OVERTAKEN = 0.8
+TERMS_MIN = 2
 FULL_TERMS = 4  # of a sentence that can be understood alone
 LEAST_SHARE = 0.4  # of its worth, which a belief keeps however old it is
 # A sentence of recent work that is no belief, by where it stands.
@@ -62,8 +63,8 @@ NOTE = 0.6  # recorded on purpose
 PROMPT = 0.6
 FIRST_PROMPT = 0.55  # of several: it says what was wanted before anything was known
 LAST_PROMPT = 0.7  # of several: what the session came to in the end
-COMMIT = 0.45
-CLOSING = 0.35  # of an earlier turn: mostly overtaken by the last one
+COMMIT = 0.55
+CLOSING = 0.5  # of an earlier turn: mostly overtaken by the last one
 SESSION_DECAY = 0.7  # the session before the last is worth 1 / (1 + this), the one before 1 / (1 + 2 × this) …
 BACKGROUND = 0.3  # of a statement of a crystal at most: it describes the past
 FILES = 0.5  # of the first file for a task; the others follow
@@ -89,8 +90,9 @@ def of_belief(belief: Belief, *, now: datetime) -> float:
 
 
 def of_length(text: str) -> float:
-    """Return a factor for a sentence: one of a few words says little without those around it."""
-    return min(1.0, len(terms(text)) / FULL_TERMS)
+    """Return a factor for a sentence: one of a few words says little without those around it; one word says nothing."""
+    count = len(frozenset(terms(text)))
+    return min(1.0, count / FULL_TERMS) if count >= TERMS_MIN else 0.0
 
 
 def of_age(age: timedelta) -> float:
