@@ -524,7 +524,6 @@ class Memory:
                 own=[
                     *task_sources(
                         self._store,
-                        refresh=self._refresh_beliefs,
                         rank_files=self._rank_files,
                         zone=self._zone,
                         vectors=self._vectors,
@@ -544,6 +543,8 @@ class Memory:
         from mica.brief.api import Briefs
         from mica.navigation import file_ranking  # noqa: F401  # loaded before a deadline begins
 
+        self.beliefs  # noqa: B018  # the same
+
         return Briefs(
             self._log,
             self.sources,
@@ -558,6 +559,7 @@ class Memory:
             rank_past=self._files.at,
             crystallize=self._crystallize_session,
             read_instructions=self._read_instructions,
+            learn=self._refresh_beliefs,
         )
 
     @cached_property

@@ -51,7 +51,7 @@ from mica.settings import Settings
 from mica.sources.answer import Collected
 from mica.sources.api import Sources
 from mica.sources.protocol import Concept, Fragment, Question, Source, parse_concept
-from mica.store.priority import Priority
+from mica.store.priority import Priority, observe_failure
 from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex, TrailTable
 
 SLOW_SHARE = 0.4  # of the remaining time, for the embedding model to encode the task
@@ -138,12 +138,13 @@ class Briefs:
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
         read_instructions: Callable[[], Awaitable[Sequence[str]]],
+        learn: Callable[[float | None], Awaitable[bool]],
     ) -> None:
         """`rank_past` opens a function that ranks files as they would have been ranked at a past time.
 
         `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `vectors` is None
         if no embedding model is used. `read_instructions` returns the lines of the instruction files that clients show
-        to the agent anyway.
+        to the agent anyway. `learn` learns beliefs from new events, for at most so many seconds; False if some are left.
         """
         self._log = log
         self._event_log = event_log
@@ -158,6 +159,7 @@ class Briefs:
         self._rank_past = rank_past
         self._crystallize = crystallize
         self._read_instructions = read_instructions
+        self._learn = learn
 
     # -- Briefs
 
@@ -246,20 +248,36 @@ class Briefs:
         missing = await self._store_latest(request.deadline_s * LATEST_SHARE)
         if not missing and not await self._is_on_within(request.deadline_s * LATEST_SHARE):
             return request.compose_nothing()
+        missing |= await self._learn_within((request.deadline_s - (loop.time() - began)) * SLOW_SHARE)
         left_s = request.deadline_s - (loop.time() - began)
         questions = [
             request.question(now, session=self._log.here.context.session, slow_s=left_s * SLOW_SHARE),
             *(Question(concept=concept, now=now) for concept in request.concepts),
         ]
+        reading = asyncio.ensure_future(self._read_instructions())
+        reading.add_done_callback(observe_failure)
         own, *others = await self._sources.ask(questions, deadline_s=left_s)
         accounts = await self._accounts(request, others, began=began, now=now)
+        done, _ = await asyncio.wait([reading], timeout=max(0.0, request.deadline_s - (loop.time() - began)))
+        instructions = reading.result() if done and reading.exception() is None else ()
         return request.compose(
             own.fragments,
             accounts,
             missing=missing | own.missing,
             now=now,
-            instructions=await self._read_instructions(),
+            instructions=instructions,
         )
+
+    async def _learn_within(self, timeout_s: float) -> dict[str, str]:
+        """Learn beliefs from new events, and return an empty dict; else the reason, for the field `missing`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                is_complete = await self._learn(timeout_s / 2)
+        except TimeoutError:
+            is_complete = False
+        except MicaError as error:
+            return {"beliefs": str(error)}
+        return {} if is_complete else {"beliefs": "not all events are learned yet"}
 
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
@@ -336,6 +354,7 @@ class Briefs:
         """
         await self._sources.prepare(concept)
         with suppress(MicaError):
+            await self._learn(None)
             await self._texts.postings([""], limit=1)
             if self._vectors is not None:
                 await self._vectors.prepare()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from mica.beliefs.subjects import lookup_keys, subject_of
 from mica.brief.excerpt import Excerpt
@@ -17,9 +16,6 @@ RULES_MAX = 300  # far more than fit into any brief
 OPEN_MAX = 40
 LATEST_MAX = 80  # decisions, facts and gotchas, of which the newest are worth most
 REPLACING = 0.1  # added to a belief that replaced another: the old one may still be in an agent's window
-
-# Learns what the log has that the table does not know yet, for at most so many seconds; False if something is left.
-Refresh: TypeAlias = Callable[[float | None], Awaitable[bool]]
 
 SECTION: dict[BeliefKind, Section] = {
     "rule": "rules",
@@ -37,13 +33,10 @@ class BeliefSource:
 
     declared = SourceDeclaration(name="beliefs", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, table: BeliefTable, refresh: Refresh) -> None:
+    def __init__(self, table: BeliefTable) -> None:
         self._table = table
-        self._refresh = refresh
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        if not await self._refresh(question.slow_s):
-            question.missing["beliefs"] = "not all events are learned yet"
         beliefs = [each for each in await self._candidates(question) if _is_told(each, question)]
         matching = relevance(question.task, [each.text for each in beliefs])
         return [

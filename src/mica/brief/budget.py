@@ -111,6 +111,7 @@ class _Chooser:
         self._chosen: list[frozenset[str]] = []  # the words of each chosen passage
         self._claims: set[tuple[str, ...]] = set()
         self._covered: set[EventId] = set()
+        self._shown: set[EventId] = set()
         self._lines: set[tuple[Section, EventId | str, str]] = set()
         self._sections: set[Section] = set()
 
@@ -158,7 +159,9 @@ class _Chooser:
             return True
         if tuple(words(passage.text)) in self._claims:
             return True
-        if passage.origins or len(units) < REPEATED_WORDS_MIN:
+        if passage.origins and not (passage.sources and self._shown.issuperset(passage.sources)):
+            return False  # another system says it, too, which is worth knowing
+        if len(units) < REPEATED_WORDS_MIN:
             return False
         numbers = {unit for unit in units if unit[0].isdigit()}
         return any(
@@ -179,6 +182,7 @@ class _Chooser:
     def _take(self, passage: Passage, units: frozenset[str], tokens: int) -> None:
         self._said.update(units)
         self._chosen.append(units)
+        self._shown.update(passage.sources[:1])
         self._claims.add(tuple(words(passage.text)))
         self._covered.update(passage.stands_for or (passage.sources[:1] if passage.ordinal is None else ()))
         self._lines.add(line_of(passage))

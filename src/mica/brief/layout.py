@@ -22,6 +22,7 @@ CHARACTERS_MAX = 20  # per token, on average; a longer text cannot fit
 WORD_TOKENS_LEAST = 0.8  # the fewest tokens that are estimated for a word between blanks: those of a punctuation mark
 HEADING_TOKENS = 4  # upper bound of the line that names a section
 GAP = " … "  # marks omitted sentences
+MONTHS = tuple("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())
 DATED_DAYS = 300  # an older date is shown with its year
 UNDATED = ("files",)  # sections whose lines have no date
 
@@ -38,7 +39,7 @@ def line(passage: Passage, *, now: datetime | None = None) -> str:
 
 def date_of(at: datetime, now: datetime | None) -> str:
     """Return a date in a few characters: the day and the month, and the year if it is not obvious."""
-    day = f"{at.day} {at:%b}"
+    day = f"{at.day} {MONTHS[at.month - 1]}"  # not `%b`, which follows the locale of the program
     return day if now is not None and abs((now - at).days) < DATED_DAYS else f"{day} {at.year}"
 
 
@@ -193,6 +194,8 @@ def _appended(text: str, before: Passage, sentence: Passage) -> str:
         return f"{text}, {sentence.text}"
     if sentence.text.startswith(before.text):
         return text + sentence.text.removeprefix(before.text)
+    if sentence.source == before.source == "beliefs":  # whose order in the mark is not known
+        return f"{text} {sentence.text}" if text.endswith((".", "!", "?")) else f"{text}; {sentence.text}"
     header, colon, rest = sentence.text.partition(": ")
     if colon and before.text.startswith(header + colon):
         return f"{text.rstrip('.;')}; {rest}"

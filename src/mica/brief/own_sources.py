@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import tzinfo
 
-from mica.brief.belief_source import BeliefSource, Refresh
+from mica.brief.belief_source import BeliefSource
 from mica.brief.crystal_source import CrystalSource, TeachingSource
 from mica.brief.file_source import RankedFileSource, TrailSource
 from mica.brief.mark_source import MarkSource, MentionSource, SharedSearch
@@ -20,16 +20,15 @@ from mica.store.protocol import Store
 def task_sources(
     store: Store,
     *,
-    refresh: Refresh,
     rank_files: RankFiles,
     zone: tzinfo | None,
     vectors: MarkVectors | None = None,
 ) -> list[Source]:
-    """Return the sources that answer tasks. They share one search of marks. `refresh` learns new beliefs."""
+    """Return the sources that answer tasks. They share one search of marks."""
     shared = SharedSearch(log=store.log, chains=store.chains, texts=store.texts, vectors=vectors, zone=zone)
     return [
-        BeliefSource(store.beliefs, refresh),
-        RecentWorkSource(store.log, store.texts, store.beliefs, refresh),
+        BeliefSource(store.beliefs),
+        RecentWorkSource(store.log, store.texts, store.beliefs),
         MarkSource(shared, store.texts, store.beliefs),
         CrystalSource(store.crystals, store.beliefs),
         RankedFileSource(store.log, store.chains, shared, rank_files),

@@ -12,7 +12,6 @@ import msgspec
 
 from mica.beliefs.statements import MarkStatement, statements
 from mica.beliefs.testimony import place_of
-from mica.brief.belief_source import Refresh
 from mica.brief.excerpt import Excerpt
 from mica.brief.worth import (
     CLOSING,
@@ -54,14 +53,12 @@ class RecentWorkSource:
 
     declared = SourceDeclaration(name="work", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, log: EventLog, texts: TextIndex, beliefs: BeliefTable, refresh: Refresh) -> None:
-        self._refresh = refresh
+    def __init__(self, log: EventLog, texts: TextIndex, beliefs: BeliefTable) -> None:
         self._log = log
         self._texts = texts
         self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        await self._refresh(question.slow_s)
         events = await self._log.query(EventQuery(names=(MARK,), until=None, limit=MARKS_MAX))
         marks = [mark for mark in await live_marks(self._texts, events) if mark.at <= question.now]
         if question.session is not None:
