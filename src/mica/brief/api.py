@@ -144,7 +144,8 @@ class Briefs:
 
         `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `vectors` is None
         if no embedding model is used. `read_instructions` returns the lines of the instruction files that clients show
-        to the agent anyway. `learn` learns beliefs from new events, for at most so many seconds; False if some are left.
+        to the agent anyway. `learn` learns beliefs from new events, for at most so many seconds, and returns False if
+        any are left.
         """
         self._log = log
         self._event_log = event_log
@@ -312,7 +313,8 @@ class Briefs:
                 accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
                 rank_files = await stack.enter_async_context(self._rank_past(past.log, past.trails, at))
                 library = BeliefLibrary(past.log, past.beliefs)
-                return task_sources(past, refresh=library.refresh, rank_files=rank_files, zone=self._settings.zone())
+                await library.refresh()
+                return task_sources(past, rank_files=rank_files, zone=self._settings.zone())
 
             [own] = await self._sources.ask([request.question(at)], deadline_s=PAST_S, sources=past_sources)
         if accounts is None:
