@@ -32,7 +32,7 @@ HITS_MAX = 50
 EVIDENCE_MAX = 5  # of one line: a screen, not a log
 AROUND = timedelta(hours=1)  # before and after an event, for `search` with `around`
 RECALLED = OPENING.partition(" ")[0] + ' from="mica"'  # the beginning of the fence around recalled text
-NOTHING = "Nothing is known from earlier sessions. mica records what agents do in this project and keeps what they mark."
+NOTHING = "Nothing is known from earlier sessions. mica records what agents do here and keeps what they mark."
 
 Schema = dict[str, object]
 
