@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # these packages are loaded when they are first used, so that
     from mica.upkeep.purge import Purger
 
 CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two checks for sessions, days and weeks that are over
+LEARN_EVERY = timedelta(minutes=10)  # beliefs are learned before every read, too; this keeps a long import short
 WARM_EVERY = timedelta(minutes=89)  # between two refreshes of what sources know of the most used concepts
 EVOLVE_AT = time(3)  # time of day in the time zone of the settings; few people work then
 
@@ -537,7 +538,12 @@ class Memory:
                 replies=self._store.replies,
                 purges=self._store.purges,
                 own=[
-                    *task_sources(self._store, rank_files=self._rank_files, zone=self._zone, vectors=self._vectors),
+                    *task_sources(
+                        self._store,
+                        rank_files=self._rank_files,
+                        zone=self._zone,
+                        vectors=self._vectors,
+                    ),
                     *concept_sources(self._store, stored=flush, gates=self._settings.trails),
                     *self._task_sources,
                 ],
@@ -553,6 +559,8 @@ class Memory:
         from mica.brief.api import Briefs
         from mica.navigation import file_ranking  # noqa: F401  # loaded before a deadline begins
 
+        self.beliefs  # noqa: B018  # the same
+
         return Briefs(
             self._log,
             self.sources,
@@ -567,6 +575,8 @@ class Memory:
             rank_past=self._files.at,
             crystallize=self._crystallize_session,
             after_switch=self._render_switch,
+            read_instructions=self._read_instructions,
+            learn=self._refresh_beliefs,
         )
 
     @cached_property
@@ -655,8 +665,20 @@ class Memory:
     async def _crystallize_session(self, session: str) -> list[Crystal]:
         return await self.crystals.make(session=session)
 
+    async def _read_instructions(self) -> list[str]:
+        from mica.brief.instruction_files import read_instructions
+
+        root = await self._files.latest_root()
+        return [] if root is None else await asyncio.to_thread(read_instructions, root)
+
     async def _append_named(self, events: Sequence[Event]) -> Appended:
         return await self.clients.append_new(events)
+
+    async def _refresh_beliefs(self, within_s: float | None = None) -> bool:
+        return await self.beliefs.refresh(within_s=within_s)
+
+    async def _learn_beliefs(self) -> int:
+        return int(await self.beliefs.refresh())
 
     async def _learn_trails(self) -> int:
         return await self.trails.learn()
@@ -702,7 +724,10 @@ class Memory:
     # -- Jobs
 
     def _jobs(self) -> list[Job]:
-        jobs = [Job(kind="warm", every=WARM_EVERY, run=self._warm_sources)]
+        jobs = [
+            Job(kind="warm", every=WARM_EVERY, run=self._warm_sources),
+            Job(kind="beliefs", every=LEARN_EVERY, run=self._learn_beliefs),
+        ]
         if self._settings.crystals.auto:
             jobs.append(Job(kind="crystallize", every=CRYSTALLIZE_EVERY, run=self._crystallize_due))
         if self._settings.trails.learn:

@@ -53,6 +53,10 @@ async def test_a_real_client_lists_and_calls_every_tool(
     """keeps: TD-08, D-12, B-33. The SDK checks every answer against the tool's own output schema."""
     (project / "login").mkdir()
     (project / "login" / "cookie.py").write_text("def set_cookie(): ...\n")
+    earlier = "The login cookie needs the domain of the shop"
+    async with mica.open(store, settings=mica.load_settings(environment)) as memory:
+        with memory.context(session="earlier"):
+            memory.mark(earlier, tags=("gotcha",))
     async with connected(environment, project, "--store", store, mode=era) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(listed) == ["brief", "search", "mark", "navigate", "handoff", "why"]
@@ -69,15 +73,16 @@ async def test_a_real_client_lists_and_calls_every_tool(
 
     assert [each["text"] for each in marked] == texts
     assert len(msgspec.convert(found["hits"], list[dict[str, object]])) == 3
-    assert texts[0] in str(brief["text"])
-    assert texts[0] in str(shown["because"])
+    assert earlier in str(brief["text"])
+    assert texts[4] not in str(brief["text"]), "the session itself said it"
+    assert earlier in str(shown["because"])
     assert (crystal["marks"], crystal["not_cited"]) == (5, 3)
     assert "Login sets its cookie too early" in str(crystal["text"])
     assert texts[1] in str(under["because"])
     assert texts[4] not in str(under["because"])
     assert [place["path"] for place in msgspec.convert(files["files"], list[dict[str, object]])] == ["login/cookie.py"]
     async with mica.open(store, settings=mica.load_settings(environment)) as memory:
-        stored = await memory.events.query(EventQuery(names=("mark",)))
+        stored = (await memory.events.query(EventQuery(names=("mark",))))[1:]
         [made] = await memory.crystals.list()
     assert {event.origin for event in stored} == {"agent"}
     assert {event.context.session for event in stored} == {SESSION}
@@ -218,6 +223,7 @@ async def test_a_result_has_readable_text_and_structured_content(memory: mica.Me
         marked = await BY_NAME["mark"].call(memory, {"text": "The cookie is set late", "tags": ["gotcha"]})
         found = await BY_NAME["search"].call(memory, {"query": "cookie"})
         why = await BY_NAME["why"].call(memory, {"id": marked.content["number"]})
+    with memory.context(session="s2"):
         brief = await BY_NAME["brief"].call(memory, {"task": "cookie"})
 
     assert marked.text == "Recorded as #1: The cookie is set late"

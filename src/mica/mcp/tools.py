@@ -35,7 +35,7 @@ RECALLED = OPENING.partition(" ")[0] + ' from="mica"'  # the beginning of the fe
 BRIEF_S = 2.0  # for a brief: an agent that asks for it waits longer than one that starts a session
 OFF = "Briefs are switched off in this project, so nothing is shown; `mica briefs on` switches them on."
 HELD_OUT = "This session gets no briefs, so that its results can be compared with others (setting brief.holdout)."
-NOTHING = "Nothing is known yet. mica records what agents do in this project and keeps what they mark."
+NOTHING = "Nothing is known from earlier sessions. mica records what agents do here and keeps what they mark."
 
 Schema = dict[str, object]
 
