@@ -14,17 +14,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from mica.errors import InvalidInput
+from mica.format.beliefs import HEADINGS
 from mica.model.belief import KINDS, Belief, BeliefId, BeliefKind
 
-HEADINGS: dict[BeliefKind, str] = {
-    "rule": "Rules",
-    "preference": "Preferences",
-    "decision": "Decisions",
-    "fact": "Facts",
-    "gotcha": "Gotchas",
-    "task": "Open tasks",
-    "question": "Open questions",
-}
 INTRODUCTION = """\
 # Beliefs
 
@@ -46,11 +38,12 @@ class BeliefEdit(msgspec.Struct, frozen=True, kw_only=True):
     corrected: tuple[tuple[BeliefId, str], ...] = ()  # with the new text
     ended: tuple[BeliefId, ...] = ()
     added: tuple[tuple[BeliefKind, str], ...] = ()
+    skipped: tuple[tuple[BeliefId, str], ...] = ()  # corrections of beliefs that have ended since, with the new text
 
     @property
     def is_empty(self) -> bool:
         """True if the file asks for no change."""
-        return not (self.corrected or self.ended or self.added)
+        return not (self.corrected or self.ended or self.added or self.skipped)
 
 
 def render(beliefs: Iterable[Belief]) -> str:

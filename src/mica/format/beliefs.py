@@ -1,0 +1,41 @@
+"""Words for people about a belief: who said it, how certain it is, and how it ended."""
+
+from __future__ import annotations
+
+from mica.format.lines import format_time
+from mica.model.belief import Belief, BeliefKind
+
+HEADINGS: dict[BeliefKind, str] = {
+    "rule": "Rules",
+    "preference": "Preferences",
+    "decision": "Decisions",
+    "fact": "Facts",
+    "gotcha": "Gotchas",
+    "task": "Open tasks",
+    "question": "Open questions",
+}
+CERTAIN, LIKELY = 0.85, 0.6  # from these certainties on, the words are used
+
+
+def speaker(belief: Belief) -> str:
+    """Return who said it first: the name of the user or agent, if it is known."""
+    if belief.by == "user":
+        return belief.user or "user"
+    return belief.agent or belief.by
+
+
+def certainty_words(belief: Belief) -> str:
+    """Return how certain a belief is, in one word."""
+    if belief.certainty >= CERTAIN:
+        return "certain"
+    return "likely" if belief.certainty >= LIKELY else "unsure"
+
+
+def ending_words(belief: Belief) -> str:
+    """Return how and when a belief ended, and why; "" if it has not ended."""
+    if belief.state != "ended":
+        return ""
+    at = f" {format_time(belief.ended_at)}" if belief.ended_at is not None else ""
+    by = f" by {belief.replaced_by}" if belief.replaced_by else ""
+    reason = f": {belief.reason}" if belief.reason else ""
+    return f"{belief.ending}{by}{at}{reason}"
