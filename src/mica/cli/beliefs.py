@@ -42,7 +42,7 @@ from mica.model.event import Event
 
 TEXT_CHARACTERS_MAX = 1_000  # of a belief in a list
 EDITORS = ("sensible-editor", "vim", "nano", "vi")  # the first that exists, if none is configured
-EDITED_FILE = "beliefs.md"
+EDITED_FILE, ORIGINAL_FILE = "beliefs.md", "original.md"
 
 
 @click.group(cls=ListingGroup)
@@ -259,38 +259,60 @@ def _evidence_line(event: Event) -> str:
 
 @click.command()
 @click.option("--yes", "-y", is_flag=True, help="Apply an edit that ends most or all beliefs.")
+@click.option(
+    "--file",
+    "kept",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Continue with a file that an earlier edit kept.",
+)
 @making_command
-async def edit(memory: Memory, output: Output, *, yes: bool) -> None:
+async def edit(memory: Memory, output: Output, *, yes: bool, kept: Path | None) -> None:
     """Edit all beliefs in force as one Markdown file.
 
     It opens the editor of $VISUAL or $EDITOR. A changed line corrects its belief, a deleted line ends it, a new line
     adds one. Agents may work meanwhile: what they state while you edit stays. If the file cannot be understood, nothing
-    is changed and your file is kept.
+    is changed, and the file is kept.
 
     Example: EDITOR=nano mica beliefs edit
     """
     editor = _editor()
-    original = await memory.beliefs.edit_text()
-    folder = Path(tempfile.mkdtemp(prefix="mica-"))  # only its owner can read it
-    file = folder / EDITED_FILE
-    file.write_text(original, encoding="utf-8")
+    file, original = _kept_file(kept) if kept is not None else _new_file(await memory.beliefs.edit_text())
     try:
-        edited = await _edited(file, editor)
-        changed = BeliefEdit()
-        while edited != original:
-            try:
-                changed = await memory.beliefs.apply_edit(edited, original=original, is_confirmed=yes)
-                break
-            except InvalidInput as error:
-                if not (has_terminal() and _edits_again(error)):
-                    raise
-                edited = await _edited(file, editor)
+        changed = await _edit(memory, file, original=original, editor=editor, is_confirmed=yes)
     except BaseException:
-        hint = "`mica beliefs edit --yes` ends most of them" if not yes else "copy your lines into the next edit"
-        click.echo(pasteable(f"mica: your file is kept: {file}; {hint}"), err=True)
+        again = pasteable(f"`mica beliefs edit --file {shlex.quote(str(file))}` continues with it")
+        click.echo(f"mica: your file is kept: {again}", err=True)
         raise
-    shutil.rmtree(folder)
+    shutil.rmtree(file.parent)
     output.show(msgspec.to_builtins(changed), lambda console: _print_edit(console, changed))
+
+
+def _new_file(text: str) -> tuple[Path, str]:
+    """Write a file to edit, and a copy of it, into a new folder that only its owner can read."""
+    folder = Path(tempfile.mkdtemp(prefix="mica-beliefs-"))
+    for name in (EDITED_FILE, ORIGINAL_FILE):
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / EDITED_FILE, text
+
+
+def _kept_file(file: Path) -> tuple[Path, str]:
+    original = file.with_name(ORIGINAL_FILE)
+    if file.name != EDITED_FILE or not original.exists():
+        raise InvalidInput(f"{file} was not kept by `mica beliefs edit`; without --file it begins a new edit")
+    return file, original.read_text(encoding="utf-8")
+
+
+async def _edit(memory: Memory, file: Path, *, original: str, editor: Sequence[str], is_confirmed: bool) -> BeliefEdit:
+    """Open the editor until its file can be applied, or until the user gives up: then the error is raised."""
+    while True:
+        edited = await _edited(file, editor)
+        if edited == original:
+            return BeliefEdit()
+        try:
+            return await memory.beliefs.apply_edit(edited, original=original, is_confirmed=is_confirmed)
+        except InvalidInput as error:
+            if not (has_terminal() and _edits_again(error)):
+                raise
 
 
 def _edits_again(error: InvalidInput) -> bool:
