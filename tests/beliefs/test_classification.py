@@ -44,7 +44,6 @@ def test_standing_instructions_of_a_user_are_rules(text: str) -> None:
     ],
 )
 def test_jokes_quotes_questions_and_one_time_orders_are_no_rules(text: str) -> None:
-    """keeps: TC-15. Noise does not become a belief."""
     assert kind(text) != "rule"
 
 

@@ -10,8 +10,7 @@ from mica.model.belief import Belief
 
 def after(first: tuple[str, str], then: tuple[str, str], *, kind: str = "") -> Belief:
     """Return what became of the first belief. A statement is a place and a text."""
-    tagged = {"tags": [kind]} if kind else {}
-    one = mark(1, first[1], first[0], by="user" if first[0] == "prompt" else "agent", session="s1", **tagged)
+    one = mark(1, first[1], first[0], by="user" if first[0] == "prompt" else "agent", tags=[kind or first[0]])
     two = mark(90_000, then[1], then[0], session="s2")
     beliefs = {belief.evidence[0]: belief for belief in reversed(learned([one, two]))}
     return beliefs[one.id]
@@ -25,7 +24,7 @@ def after(first: tuple[str, str], then: tuple[str, str], *, kind: str = "") -> B
         ("fact", "the proxy timeout is 30 s", ("prompt", "the proxy timeout goes up to 90 s"), "replaced"),
         ("fact", "the importer is called harbor-sync", ("prompt", "harbor-sync goes by tidepool now"), "replaced"),
         ("task", "write docs for the `--since` flag", ("commit", "docs: describe the --since flag"), "done"),
-        ("decision", "sessions go into the redis cache", ("prompt", "no redis sessions any more"), "replaced"),
+        ("decision", "sessions go into redis", ("prompt", "no redis sessions any more"), "replaced"),
         ("question", "who may delete club members?", ("prompt", "only the board may delete members"), "answered"),
     ],
 )

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.beliefs.marks import in_force, learned, mark, stored, texts
 
-from mica.beliefs.learner import CANDIDATES_PER_KEY, KnownBeliefs, belief_id
+from mica.beliefs.learner import CANDIDATES_MAX, CANDIDATES_PER_KEY, KnownBeliefs, belief_id
+from mica.beliefs.subjects import subject_of
 from mica.model.belief import EVIDENCE_MAX, Belief, is_belief_id
-from mica.model.event import MARK, RETRACTED, Event
+from mica.model.event import MARK, RETRACTED, Event, Origin
 from mica.testing import build
 
 THINGS = ("parser", "invoice", "gateway", "scheduler")
@@ -36,6 +37,7 @@ LIFE = st.lists(SPOKEN, min_size=1, max_size=14)
 def session(name: str, life: list[tuple[tuple[str, str], str, int]], *, first: int = 1) -> list[Event]:
     """Return the marks of a session in order of time; `first` is the number of the first one."""
     events = []
+    by: Origin
     for number, ((place, template), thing, minute) in enumerate(sorted(life, key=lambda each: each[2]), first):
         tags = {"tags": ["fact"]} if place == "note" else {}
         by = "user" if place in ("prompt", "note") else "agent"
@@ -172,7 +174,8 @@ def test_the_work_for_a_mark_is_bounded() -> None:
     known = KnownBeliefs()
     learned(events, known)
 
-    assert len(known.with_key("tabl")) <= CANDIDATES_PER_KEY
+    assert len(known.with_key("check")) <= CANDIDATES_PER_KEY
+    assert len(known.candidates(subject_of(known.all[0].text))) <= CANDIDATES_MAX
 
 
 def test_the_id_of_a_belief_follows_from_its_first_evidence() -> None:

@@ -186,7 +186,7 @@ class Beliefs:
             for each in await self._table.query(BeliefQuery(ids=wanted, limit=None)) if wanted else ():
                 found[each.id] = each
                 waiting.append(each)
-        return sorted(found.values(), key=lambda each: (each.at, each.id))
+        return sorted(found.values(), key=lambda each: (each.at, each.position, each.id))
 
     # -- Changing
 

@@ -73,53 +73,19 @@ TAG_KINDS: dict[str, BeliefKind] = {
 _STATING: tuple[BeliefKind, ...] = ("rule", "preference", "decision", "fact", "gotcha", "task")  # not asking
 WORDS_MIN = 2  # a single word states nothing
 
-_IMPERATIVE = re.compile(
-    r"^(?:(?:ok(?:ay)?|now|and|also|then|please|pls|so|can you|could you|bitte|jetzt|und|dann|por favor|ahora|y|et|maintenant)[,:]?\s+)*"
-    r"(?:fix|show|add|remove|write|draft|run|put|look|read|give|rename|translate|summari[sz]e|explain|make|move|check|find|list|create|delete|update|change|open|close|test|try|tell|suggest|"
-    r"sort|split|merge|rebase|build|deploy|install|implement|refactor|clean|convert|generate|compare|count|print|format|revert|undo|redo|set up|let's see|call|mail|send|"
-    r"zeig|mach|schreib|lies|such|kürz|rechne|änder|prüf|erklär|übersetz|lösch|füg|benenn|bau|ersetz|fass|gib|test|"
-    r"arregla|haz|escribe|escríbele|quita|muestra|muéstrame|traduce|tradúceme|revisa|busca|dame|cambia|borra|añade|prueba|pon|"
-    r"corrige|montre|écris|enlève|ajoute|traduis|fais|change|supprime|lis|donne|résume|vérifie|"
-    r"sistema|stampa|traduci|scrivi|vertaal|doe|laat|toon|schrijf)\w*(?:-\w+)?\b",
-    re.IGNORECASE,
-)
-_ORDER_AFTER_COMMA = re.compile(
-    r",\s*(?:please |bitte |and |und )?(?:read|replace|remove|fix|show|tell|keep it|leave it|tone|change|ersetz|lies|zeig|mach|trag|quita|cambia|enlève|remplace|corrige)\w*\s+(?:it|them|me|that|the|two|zwei|das|die|lo|la|le|les|mir|ihn)\b",
-    re.IGNORECASE,
-)
-_OFFER_TO_ACT = re.compile(
-    r"\b(?:(?:should|shall|can|may) i|want me to|soll(?:te)? ich|darf ich|quieres que (?:lo|la|yo|haga|suba|siga)|zal ik|vuoi che|veux-tu que je|dois-je|(?:commit|push|go ahead|proceed|continue))\b",
-    re.IGNORECASE,
-)
-_OWN_WORK = re.compile(
-    r"^(?:- )?(?:i(?:'ve| have|'m| am)?|i'll|let me|now i|here|the (?:draft|tests?|build|file)|done|fixed|added|removed|updated|verified|checked|all|both|sorry|as requested|step \d|looking|trying|"
-    r"editing|running|reading|hmm|wait|he |la |ich habe|der brief|alle|hecho|todas|j'ai|tous|c'est|corrigé|wie gewünscht)\b",
-    re.IGNORECASE,
-)
-_OWN_CHOICE = re.compile(r"\bi(?:'m| am)? (?:settl|chose|pick|decid|went|go(?:ing)? with)", re.IGNORECASE)
-_STATUS = re.compile(
-    r"\b(?:today|yesterday|this morning|just|again|still|same|broke|broken|red|green|failing|pass(?:es|ed)?|seems?|looks?|feels?|mood|weird|odd|funny|ugly|tired|busy|call|phone|"
-    r"i think|i guess|i believe|heute|wieder|gerade|immer noch|spinnt|klappt|hoy|otra vez|sigue|creo|aujourd'hui|encore|je crois|pareil|tests?|below|now|finished|"
-    r"tiene buena|unbelievable|awesome|great|nice|bad|good)\b",
-    re.IGNORECASE,
-)
-_PAST = re.compile(
-    r"\b(?:ran|was|were|did|got|had|went|misread|double-checked|fixed|added|removed|moved|changed|updated|replied|verified|never\s+\w+ed|hätte|hatte|war|hat noch|entendí|répondu)\b",
-    re.IGNORECASE,
-)
-_NEVER_IN_PAST = re.compile(
-    r"\b(?:never|always) (?:understood|knew|thought|worked|saw|had|been|was|got|came|liked|\w+ed)\b|\b(?:is|are|it's|has|have|was) (?:always|never)\b"
-    r"|\b(?:noch nie|nie wieder legacy|immer noch|niemals hätte|nunca lo|toujours pareil|siempre ha|nooit meer)\b|\bi never\b|\balways (?:nice|lie|lies|fails)\b|\bcan'?t (?:believe|reach|find|read)\b",
-    re.IGNORECASE,
-)
+_IMPERATIVE = CueFamily("imperative")
+_ORDER_AFTER_COMMA = CueFamily("order_after_comma")
+_OFFER_TO_ACT = CueFamily("offer_to_act")
+_OWN_WORK = CueFamily("own_work")
+_OWN_CHOICE = CueFamily("own_choice")
+_STATUS = CueFamily("status")
+_PAST = CueFamily("past")
+_NEVER_IN_PAST = CueFamily("never_in_past")
 _CODE = re.compile(
     r"[;{}]\s*$|^\s*(?:if|for|while|return|assert|select|def|class|import)\b.*[(=<>;]|^\w*(?:Error|Exception)\b|=>|\)\s*[;{]|^(?:fatal|error|warning)\b",
     re.IGNORECASE,
 )
-_TRIVIAL_COMMIT = re.compile(
-    r"^(?:\w+(?:\([\w./-]+\))?!?: )?(?:fix|bump|style|typo|improve|add|update|remove|make|refactor|test|docs|merge|version|finish|retire|ajoute|behoben|tippfehler|cover|run|extract)\b",
-    re.IGNORECASE,
-)
+_TRIVIAL_COMMIT = CueFamily("trivial_commit")
 _INTERROGATED = re.compile(r"\?[\s)\"'”»*_`]*$|？\s*$")
 
 
@@ -176,7 +142,7 @@ def score(statement: MarkStatement) -> dict[BeliefKind, float]:
 
 
 def _adjust_for_shape(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
-    if _NEVER_IN_PAST.search(sentence):
+    if _NEVER_IN_PAST.matches(sentence):
         points["rule"] -= 3
     if _INTERROGATED.search(sentence):
         for kind in _STATING:
@@ -198,13 +164,13 @@ def _adjust_for_shape(points: dict[BeliefKind, float], sentence: str, spoken: Se
 
 
 def _adjust_for_user(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
-    if _IMPERATIVE.match(sentence) or _ORDER_AFTER_COMMA.search(sentence):
+    if _IMPERATIVE.matches(sentence) or _ORDER_AFTER_COMMA.matches(sentence):
         points["fact"] -= 4
         points["task"] -= 2
         points["gotcha"] -= 2
         points["preference"] -= 1
         points["rule"] -= 0.6
-    if _STATUS.search(sentence) or _PAST.search(sentence):
+    if _STATUS.matches(sentence) or _PAST.matches(sentence):
         points["fact"] -= 1.5
     if points["rule"] >= 2 and points["preference"] < 3:
         points["fact"] -= 1
@@ -218,14 +184,14 @@ def _adjust_for_agent(points: dict[BeliefKind, float], statement: MarkStatement,
     points["preference"] -= 9
     if statement.place == "commit":
         points["fact"] -= 9
-        if _TRIVIAL_COMMIT.match(sentence):
+        if _TRIVIAL_COMMIT.matches(sentence):
             points["decision"] -= 2
             points["gotcha"] -= 2
-        points["task"] -= 0 if TASK.weigh(sentence) >= 2 and not _TRIVIAL_COMMIT.match(sentence) else 3
-    if _OWN_WORK.match(sentence) and not _OWN_CHOICE.search(sentence):
+        points["task"] -= 0 if TASK.weigh(sentence) >= 2 and not _TRIVIAL_COMMIT.matches(sentence) else 3
+    if _OWN_WORK.matches(sentence) and not _OWN_CHOICE.matches(sentence):
         points["fact"] -= 3
         points["decision"] -= 1
-    if _STATUS.search(sentence) or _PAST.search(sentence) or DONE.matches(sentence):
+    if _STATUS.matches(sentence) or _PAST.matches(sentence) or DONE.matches(sentence):
         points["fact"] -= 2
-    if _INTERROGATED.search(sentence) and not _OFFER_TO_ACT.search(sentence):
+    if _INTERROGATED.search(sentence) and not _OFFER_TO_ACT.matches(sentence):
         points["question"] += 2

@@ -24,6 +24,7 @@ from mica.beliefs.cues import (
     RENAME,
     REVERSAL,
     WITHDRAWAL,
+    CueFamily,
 )
 from mica.beliefs.statements import without_quotations
 from mica.beliefs.subjects import Subject, subject_of
@@ -53,31 +54,16 @@ class LaterStatement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     session: str | None
 
 
-_AFFIRMED = re.compile(
-    r"(?P<first>[^.;]*?)\s*\b(?:instead of|rather than|in place of|statt|anstelle von|anstatt|en lugar de|en vez de|au lieu d[e']|plutôt qu[e']|in plaats van|invece di|al posto di)\b"
-    r"|\breplac\w* .{1,80}? (?:with|by) (?P<second>[^.,;]+)|\bersetz\w* .{1,80}? durch (?P<third>[^.,;]+)|\bsustitu\w+ .{1,80}? por (?P<fourth>[^.,;]+)"
-    r"|\bremplac\w+ .{1,80}? par (?P<fifth>[^.,;]+)|\b(?:switch\w*|mov\w+|migrat\w+|back|chang\w+|revert\w*) (?:\w+ ){0,3}?to (?P<sixth>[^.,;]+)"
-    r"|\b(?:umstieg|wechsel\w*|umgestellt|zurück) (?:auf|zu) (?P<seventh>[^.,;]+)|\b(?:pasamos|volvemos|cambia\w*) a (?P<eighth>[^.,;]+)|\b(?:passe|revient|repasse) (?:à|sur|au) (?P<ninth>[^.,;]+)",
-    re.IGNORECASE,
-)
-_NAMING = re.compile(
-    r"\b(?:called|named|names?|renamed|heißt|heißen|name ist|se llama|llamad[oa]|s'appelle|nommée?|heet|si chiama|flag|command|branch|service|module) \b|\b(?:is|ist|es|est) `[^`]+`",
-    re.IGNORECASE,
-)
+_AFFIRMED = CueFamily("affirmed")
+_NAMING = CueFamily("naming")
 _LISTED = re.compile(r",|\b(?:and|und|y|et|en|e|plus|both|sowie)\b", re.IGNORECASE)
-_EXCEPTION = re.compile(
-    r"\b(?:except|exception|elsewhere|apart from|other than|still|außer|ausnahme|sonst|salvo|excepto|sauf|exception|behalve|tranne|just this|this pr|this one)\b",
-    re.IGNORECASE,
-)
-_WAITS = re.compile(
-    r"\b(?:ask me|waiting for|ask the|legal|sleeping on|discuss with|i'?ll ask|to be decided by|frag mich|warte auf|pregúntame|demande-moi)\b",
-    re.IGNORECASE,
-)
+_EXCEPTION = CueFamily("exception")
+_WAITS = CueFamily("waits")
 _AGREEMENT = re.compile(r"^(?:yes|no|yep|nope|ja|nein|sí|no|oui|non|si)\b[,.: ]", re.IGNORECASE)
 _SCOPES = [
     frozenset(each.split())
     for each in (
-        "production prod staging preproduction preprod preproducción producción develop dev test testing local ci produktion production préproduction",
+        "production prod staging preproduction preprod preproducción producción produktion préproduction test local",
         "frontend backend mobile desktop ios android web server client",
         "read write connect idle statement",
         "upload download import export",
@@ -118,7 +104,7 @@ def _signs(text: str) -> _Signs:
         or PROPOSAL.matches(bare)
         or MOCKERY.matches(bare)
         or ONCE.matches(bare)
-        or bool(_EXCEPTION.search(bare)),
+        or _EXCEPTION.matches(bare),
         is_question=asks or QUESTION.matches(bare),
         is_reversal=REVERSAL.matches(bare),
         is_withdrawal=WITHDRAWAL.matches(bare),
@@ -131,7 +117,7 @@ def _signs(text: str) -> _Signs:
 @remember_texts(4_096)
 def _affirmed_stems(text: str) -> frozenset[str]:
     stems: frozenset[str] = frozenset()
-    for match in _AFFIRMED.finditer(text):
+    for match in _AFFIRMED.pattern.finditer(text.lower()):
         for segment in match.groups():
             if segment:
                 subject = subject_of(segment)
@@ -151,7 +137,7 @@ def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
     signs = _signs(new.text)
     before, after = subject_of(old.text), subject_of(new.text)
     bearing = _bearing(before, after, new.text)
-    if not bearing.shared or _differ_in_scope(before, after):
+    if not bearing.shared or _differ_in_scope(before, after) or _are_siblings(before, after):
         return None
     if old.kind == "question":
         return _ending_of_question(old, new, signs, bearing)
@@ -159,7 +145,7 @@ def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
         return None
     if old.kind == "task":
         return _ending_of_task(old, new, signs, bearing, after)
-    return _ending_of_statement(old, new, signs, bearing, before, after)
+    return _ending_of_statement(old, new, signs=signs, bearing=bearing, before=before, after=after)
 
 
 def contradicts(old: Belief, new: LaterStatement) -> bool:
@@ -205,6 +191,15 @@ def _bearing(before: Subject, after: Subject, text: str) -> _Bearing:
     )
 
 
+def _are_siblings(before: Subject, after: Subject) -> bool:
+    """True if both speak of the same kind of thing, but not of the same one: "invoice checks" and "parser checks"."""
+    for stem in before.qualifiers.keys() & after.qualifiers.keys():
+        mine, theirs = before.qualifiers[stem] - after.stems, after.qualifiers[stem] - before.stems
+        if mine and theirs:
+            return True
+    return False
+
+
 def _differ_in_scope(before: Subject, after: Subject) -> bool:
     """True if both name an environment, platform or direction, and not the same one."""
     for scope in _SCOPES:
@@ -226,7 +221,7 @@ def _ending_of_question(old: Belief, new: LaterStatement, signs: _Signs, bearing
         return "withdrawn"
     if signs.is_open or new.place == "commit":
         return None
-    if new.by == "agent" and old.by == "user" and (_WAITS.search(old.text) or bearing.coverage < COVERAGE_LIST):
+    if new.by == "agent" and old.by == "user" and (_WAITS.matches(old.text) or bearing.coverage < COVERAGE_LIST):
         return None
     is_enough = (
         bearing.shared >= 2 or bearing.names or _AGREEMENT.match(new.text) or (new.by != old.by and new.by == "user")
@@ -252,7 +247,7 @@ def _ending_of_task(
 
 
 def _ending_of_statement(
-    old: Belief, new: LaterStatement, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
+    old: Belief, new: LaterStatement, *, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
 ) -> Ending | None:
     is_restated = before.same == after.same or (
         bearing.coverage >= 0.8
@@ -262,14 +257,14 @@ def _ending_of_statement(
     )
     if is_restated and not signs.is_withdrawal:
         return None
-    if _is_new_value(old, new, signs, bearing, before, after):
+    if _is_new_value(old, new, signs=signs, bearing=bearing, before=before, after=after):
         return "replaced"
     if old.kind == "gotcha":
         is_fixed = (
             (signs.is_done or signs.is_reversal) and bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED
         )
         return "done" if is_fixed and not bearing.only_affirmed else None
-    if signs.is_rename and old.kind == "fact" and (bearing.names or bearing.shared) and _NAMING.search(f"{old.text} "):
+    if signs.is_rename and old.kind == "fact" and (bearing.names or bearing.shared) and _NAMING.matches(f"{old.text} "):
         return "replaced"
     if bearing.only_affirmed and not before.is_negated:
         return None
@@ -286,7 +281,7 @@ def _ending_of_statement(
 
 
 def _is_new_value(
-    old: Belief, new: LaterStatement, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
+    old: Belief, new: LaterStatement, *, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
 ) -> bool:
     """True if a statement gives the value in a belief anew: with a cue, or in the same words."""
     if not before.values or not after.values or before.values & after.values == before.values:

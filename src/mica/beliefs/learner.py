@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from heapq import nlargest
+from heapq import nlargest, nsmallest
+from operator import itemgetter
 
 import msgspec
 
@@ -31,7 +32,8 @@ from mica.model.belief import EVIDENCE_MAX, STATES, Belief, BeliefId, BeliefKind
 from mica.model.event import EventId
 
 CANDIDATES_PER_KEY = 16  # the newest beliefs with a key; a table returns more, because some of them may end meanwhile
-CANDIDATES_MAX = 32  # beliefs that one statement is compared with
+CANDIDATES_MAX = 24  # beliefs that one statement is compared with
+KEYS_FEW = 3  # a belief with more keys is not compared if it shares only one common word
 KEYS_INHERITED_MAX = 2 * KEYS_MAX  # with the keys of what it replaced, so that it is found by these too
 ALIKE = 0.8  # share of common words from which two statements say the same
 ALIKE_STEMS_MIN = 4
@@ -53,7 +55,7 @@ class KnownBeliefs:
 
     def __init__(self, beliefs: Iterable[Belief] = ()) -> None:
         self._beliefs: dict[BeliefId, Belief] = {}
-        self._by_key: dict[str, set[BeliefId]] = {}
+        self._by_key: dict[str, dict[BeliefId, float]] = {}  # live ones, with the time of their latest evidence
         self._by_evidence: dict[EventId, set[BeliefId]] = {}
         self._changed: dict[BeliefId, None] = {}
         for belief in beliefs:
@@ -86,37 +88,42 @@ class KnownBeliefs:
         """Return the beliefs that have an event as evidence, ordered by id."""
         return [self._beliefs[each] for each in sorted(self._by_evidence.get(event, ()))]
 
-    def with_key(self, key: str) -> list[Belief]:
-        """Return the newest beliefs with a key that are not ended, at most CANDIDATES_PER_KEY."""
-        live = [belief for each in self._by_key.get(key, ()) if (belief := self._beliefs[each]).state != "ended"]
-        return nlargest(CANDIDATES_PER_KEY, live, key=_newest)
+    def with_key(self, key: str) -> list[BeliefId]:
+        """Return the newest beliefs with a key that are not ended, at most CANDIDATES_PER_KEY, in no order."""
+        live = self._by_key.get(key, {})
+        if len(live) <= CANDIDATES_PER_KEY:
+            return list(live)
+        return [identifier for identifier, _ in nlargest(CANDIDATES_PER_KEY, live.items(), key=itemgetter(1, 0))]
 
     def candidates(self, subject: Subject) -> list[Belief]:
         """Return the beliefs that a statement may support, end or contradict: those that share most keys first."""
         shared: Counter[BeliefId] = Counter()
         for key in subject.keys:
             points = 8 if key.startswith(SAME) else 3 if key.startswith(NAME) else 1
-            for belief in self.with_key(key):
-                shared[belief.id] += points
-        best = sorted(shared, key=lambda each: (-shared[each], -self._beliefs[each].last_at.timestamp(), each))
-        return [self._beliefs[each] for each in best[:CANDIDATES_MAX]]
+            for identifier in self.with_key(key):
+                shared[identifier] += points
+        found = [
+            (-points, -belief.last_at.timestamp(), identifier)
+            for identifier, points in shared.items()
+            for belief in [self._beliefs[identifier]]
+            if points > 1 or len(belief.keys) <= KEYS_FEW
+        ]
+        return [self._beliefs[identifier] for _, _, identifier in nsmallest(CANDIDATES_MAX, found)]
 
     def _index(self, belief: Belief) -> None:
         old = self._beliefs.get(belief.id)
         if old is not None:
-            for key in set(old.keys) - set(belief.keys):
-                self._by_key[key].discard(belief.id)
-            for event in set(old.evidence) - set(belief.evidence):
+            for key in old.keys:
+                self._by_key.get(key, {}).pop(belief.id, None)
+            for event in old.evidence:
                 self._by_evidence[event].discard(belief.id)
         self._beliefs[belief.id] = belief
-        for key in belief.keys:
-            self._by_key.setdefault(key, set()).add(belief.id)
+        if belief.state != "ended":
+            latest = belief.last_at.timestamp()
+            for key in belief.keys:
+                self._by_key.setdefault(key, {})[belief.id] = latest
         for event in belief.evidence:
             self._by_evidence.setdefault(event, set()).add(belief.id)
-
-
-def _newest(belief: Belief) -> tuple[float, str]:
-    return belief.last_at.timestamp(), belief.id
 
 
 def learn(testimonies: Iterable[Testimony], known: KnownBeliefs) -> list[Belief]:
@@ -149,7 +156,6 @@ class _Lesson:
     # -- Statements
 
     def _state(self, stated: Assertion, *, is_first: bool) -> None:
-        testimony = self._testimony
         subject = subject_of(stated.text)
         replaced = self._replaced() if is_first else []
         if replaced:  # its author named what it replaces, so it is no guess
@@ -176,8 +182,9 @@ class _Lesson:
                 own = self._end(current, ending, own)
             elif own is not None and own.state != "ended" and contradicts(current, later):
                 own = self._conflict(current, own)
-        if own is not None and testimony.act == "state":
+        if own is not None:
             self._end_if_outdated(own, candidates)
+            self._end_if_overruled(own, candidates, self._later(stated, kind))
 
     def _brings_back(self, subject: Subject, ender: Belief) -> bool:
         """True if the statement says again what another belief had replaced, which is thereby over."""
@@ -214,6 +221,8 @@ class _Lesson:
         testimony = self._testimony
         is_independent = (testimony.session, testimony.by, testimony.agent) != (belief.session, belief.by, belief.agent)
         certainty, state = supported(belief, by=testimony.by, place=stated.place, is_independent=is_independent)
+        if stated.is_unsure and _is_unsure(belief):  # said twice, it is still only a guess what it is
+            certainty, state = belief.certainty, belief.state
         if stated.place == "judgment":
             values = [weight(testimony.by, stated.place)] * (len(belief.evidence) + 1)
             observed = mature(values, sources=2 if is_independent else 1)
@@ -347,6 +356,26 @@ class _Lesson:
         if ending in ("replaced", "answered"):
             self._known.put(_replacing(ender, current))
 
+    def _end_if_overruled(self, own: Belief, candidates: Sequence[Belief], later: LaterStatement) -> None:
+        """End a belief that was learned late, if what it would have ended was stated before it and again after it."""
+        for old in candidates:
+            current, mine = self._known.get(old.id), self._known.get(own.id)
+            if current is None or mine is None or mine.state == "ended" or current.id == mine.id:
+                continue
+            if current.state == "ended" or not current.at < mine.at <= mine.last_at < current.last_at:
+                continue
+            if ending_of(msgspec.structs.replace(current, last_at=current.at), later) == "replaced":
+                self._known.put(
+                    msgspec.structs.replace(
+                        mine,
+                        state="ended",
+                        ending="replaced",
+                        ended_by=current.evidence[-1],
+                        ended_at=current.last_at,
+                        replaced_by=current.id,
+                    )
+                )
+
     def _replaced(self) -> list[Belief]:
         """Return the beliefs that the mark says it replaces, and that its author may replace."""
         return [
@@ -467,7 +496,7 @@ def _replacing(own: Belief, old: Belief) -> Belief:
 
 
 def _is_unsure(belief: Belief) -> bool:
-    return belief.state == "forming" and belief.certainty <= UNSURE_MAX and len(belief.evidence) == 1
+    return belief.state == "forming" and belief.certainty <= UNSURE_MAX
 
 
 def _are_related(one: BeliefKind, other: BeliefKind) -> bool:

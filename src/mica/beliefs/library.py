@@ -15,7 +15,7 @@ from mica.beliefs.subjects import lookup_keys, subject_of
 from mica.beliefs.testimony import NAMES, Testimony, place_of, read_testimony
 from mica.errors import InvalidEvent
 from mica.model.belief import Belief, BeliefId, BeliefQuery
-from mica.model.event import MARK, RETRACTED, Event, EventId, EventQuery
+from mica.model.event import MARK, MICROSECOND, RETRACTED, Event, EventId, EventQuery
 from mica.model.mark import decode_mark
 from mica.store.protocol import BeliefTable, EventLog
 
@@ -131,7 +131,7 @@ def _place_and_text(event: Event) -> tuple[str, str]:
 
 async def _closing_before(log: EventLog, prompt: Event, session: str) -> str:
     """Return the latest closing words of a session before a prompt; "" if there are none."""
-    query = EventQuery(session=session, names=(MARK,), until=prompt.at, limit=CLOSINGS_LOOKED_MAX)
+    query = EventQuery(session=session, names=(MARK,), until=prompt.at + MICROSECOND, limit=CLOSINGS_LOOKED_MAX)
     for event in reversed(await log.query(query)):
         if (event.position or 0) < (prompt.position or 0):
             place, text = _place_and_text(event)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mica.beliefs.cues import CHATTER
+from mica.beliefs.cues import CHATTER, CueFamily
 from mica.format.prose import ProseSentence, clean, sentences
 from mica.model.belief import Place
 from mica.tokens import estimate
@@ -32,12 +32,7 @@ class MarkStatement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_answer: bool = False  # a short answer, completed from the words that it answers
 
 
-_PRONOUN = re.compile(
-    r"^(?:(?:and|but|so|also|please|und|aber|also|y|pero|et|mais)\s+)?(?:it|this|that|they|these|those|them|he|she|das|es|dies|sie|er|eso|esto|esa|ese|"
-    r"ça|cela|c'est|ce|elle|il|ils|dat|dit|questo|quello)\b"
-    r"|\b(?:use|keep|drop|do|make|put|run|leave|remove|nimm|nutze?|lass|usa|úsalo|utilise) (?:it|them|this|that|das|es|lo|la|le)\b",
-    re.IGNORECASE,
-)
+_PRONOUN = CueFamily("pronoun")
 _QUOTATION = re.compile(r"\"[^\"\n]{2,400}\"|“[^”\n]{2,400}”|„[^“”\n]{2,400}[“”]|«[^»\n]{2,400}»")
 _HEADED = re.compile(r"^[^:]{2,40}:(?:\s|$)")
 
@@ -102,27 +97,21 @@ def _with_context(sentence: ProseSentence, before: ProseSentence | None) -> str:
 
 def needs_before(sentence: str) -> bool:
     """True if a sentence begins with a pronoun or has one as its object, so it is unclear without the one before."""
-    match = _PRONOUN.search(sentence)
+    match = _PRONOUN.pattern.search(sentence.lower())
     return match is not None and (match.start() > 0 or len(sentence.split()) <= PRONOUN_WORDS_MAX)
 
 
 # -- Answers --------------------------------------------------------------------------------------------------
 
 ANSWER_WORDS_MAX = 12
-_YES = re.compile(
-    r"^(?:yes|yep|yeah|ok|okay|sure|agreed|do it|go ahead|go|go for it|please do|sounds good|ja|jo|gerne|mach das|machen|passt|einverstanden|sí|si|vale|dale|hazlo|adelante|"
-    r"oui|d'accord|vas-y|ok pour|allez|ja graag|doe maar|va bene|procedi)\b",
-    re.IGNORECASE,
-)
-_ALL = re.compile(
-    r"\b(?:both|all(?: of them| three| four| five)?|everything|beide[ns]?|alles?|alle (?:drei|vier)|ambos|todos|todo|les deux|tous|tout|entrambi|tutti|allebei)\b(?! (?:klar|gut|good|bien|right|fine|set|bene|goed))",
-    re.IGNORECASE,
-)
+_YES = CueFamily("yes")
+_ALL = CueFamily("all")
 _NUMBERS = re.compile(r"(?<![\w.])(\d)(?![\w.%]|\s*(?:days?|hours?|min|s\b|%|kg|m\b))")
 _ORDINALS = {
-    "first": 1, "second": 2, "third": 3, "fourth": 4, "erste": 1, "ersten": 1, "zweite": 2, "zweiten": 2, "dritte": 3, "dritten": 3,
-    "primera": 1, "primero": 1, "segunda": 2, "segundo": 2, "tercera": 3, "première": 1, "premier": 1, "deuxième": 2, "seconde": 2, "troisième": 3,
-    "former": 1, "latter": 2,
+    "first": 1, "second": 2, "third": 3, "fourth": 4, "former": 1, "latter": 2,
+    "erste": 1, "ersten": 1, "zweite": 2, "zweiten": 2, "dritte": 3, "dritten": 3,
+    "primera": 1, "primero": 1, "segunda": 2, "segundo": 2, "tercera": 3,
+    "première": 1, "premier": 1, "deuxième": 2, "seconde": 2, "troisième": 3,
 }  # fmt: skip
 _OPTION = re.compile(
     r"^\s*(?:[-*]\s+)?(?:\*\*)?(?:option |variante? |opción )?(\d|[a-d])(?:\*\*)?[.):]\s+(.{3,400})$",
@@ -132,11 +121,7 @@ _LETTER = re.compile(
     r"\b(?:option|variante?|opción|choix|plan|take|go with|use|nimm|nehmen wir)\s+([a-d])\b|^(?:ok,? )?([a-d])[.!,]?$",
     re.IGNORECASE,
 )
-_OFFER = re.compile(
-    r"\b(?:should i|shall i|do you want|want me to|i (?:would|could|can|suggest|propose|recommend)|i'd|we (?:could|should)|my (?:proposal|suggestion|recommendation)|soll ich|ich würde|"
-    r"(?:mein )?vorschlag|ich schlage vor|ich empfehle|möchtest du|¿quieres|propongo|sugiero|podría|je (?:propose|suggère|pourrais|recommande)|veux-tu|voulez-vous|zal ik|ik zou|vuoi che|propongo)\b|\?\s*$",
-    re.IGNORECASE,
-)
+_OFFER = CueFamily("offer")
 
 
 def is_short_answer(text: str) -> bool:
@@ -144,7 +129,7 @@ def is_short_answer(text: str) -> bool:
     bare = " ".join(text.split())
     if not bare or len(bare.split()) > ANSWER_WORDS_MAX or bare.endswith("?"):
         return False
-    return bool(_YES.match(bare) or _numbers(bare) or _ALL.search(bare) or _LETTER.search(bare))
+    return bool(_YES.matches(bare) or _numbers(bare) or _ALL.matches(bare) or _LETTER.search(bare))
 
 
 def complete_answer(answer: str, answered: str) -> str:
@@ -159,11 +144,11 @@ def complete_answer(answer: str, answered: str) -> str:
         chosen = [options[number] for number in _numbers(bare) if number in options]
         if not chosen and (letter := _LETTER.search(bare)):
             chosen = [options[each] for each in [(letter[1] or letter[2]).lower()] if each in options]
-        if not chosen and _ALL.search(bare):
+        if not chosen and _ALL.matches(bare):
             chosen = list(options.values())
     if not chosen:
-        offers = [each.text for each in sentences(cleaned) if _OFFER.search(each.text)]
-        chosen = offers[-1:] if _YES.match(bare) and (_is_only_yes(bare) or _ALL.search(bare)) else []
+        offers = [each.text for each in sentences(cleaned) if _OFFER.matches(each.text)]
+        chosen = offers[-1:] if _YES.matches(bare) and (_is_only_yes(bare) or _ALL.matches(bare)) else []
     return f"{bare.rstrip('.!')}: {'; '.join(chosen).rstrip('? ')}"[:STATEMENT_CHARACTERS_MAX] if chosen else ""
 
 
@@ -174,4 +159,4 @@ def _numbers(answer: str) -> list[str]:
 
 def _is_only_yes(answer: str) -> bool:
     """True if nothing but agreement is in an answer."""
-    return len(_YES.sub("", answer).strip(" ,.!").split()) <= 4
+    return len(_YES.pattern.sub("", answer.lower()).strip(" ,.!").split()) <= 4

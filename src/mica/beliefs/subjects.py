@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 
 import msgspec
 
+from mica.beliefs.cues import CueFamily, word_list
 from mica.model.text_cache import remember_texts
-from mica.words import terms_of, words
+from mica.words import term_of, words
 
 KEYS_MAX = 16  # of one statement; a longer one is found by its names and its longest terms
 NAME = "name:"  # prefix of keys that identify a thing: code, a path, a branch, an issue
@@ -43,33 +45,8 @@ _SPELLED_NUMBERS = {
     for word in listed.split()
     if word not in ("one", "un", "une", "uno")
 }
-WEEKDAYS = frozenset(
-    "monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays montag dienstag mittwoch donnerstag freitag samstag sonntag "
-    "lunes martes miércoles jueves viernes sábado domingo lundi mardi mercredi jeudi vendredi samedi dimanche".split()
-)
-# Words that say how something is meant, not what it is about. They are no reason to link two statements.
-_WEAK = frozenset(
-    # cues
-    "always never must should only every each everything everyone anything nothing please pls don dont do not no more less now new old again still already yet later ever instead rather "
-    "prefer like love rather decided decision agreed choose chose pick use uses used using make makes made keep keeps take takes go goes going get gets let lets want need needs set put "
-    "open todo next remaining done finished fixed implemented question note remember rule actually really just also too very here there today tomorrow yesterday "
-    "change changed changes plan okay ok yes yeah sure right good fine thing things stuff way bit lot first last same other another one ones some any all both ask asked tell say said says "
-    "add added adds fix remove removed update updated work works working worked run runs running start starts started end ends time times day days week weeks month months year years "
-    "after before above below over under during while stay stays staying least most goes hour hours minute minutes second seconds min sec ms per since until from "
-    "longer anymore switch switched back forget drop skip bring called renamed rename heißt heisst goes known mean means "
-    # German
-    "immer nie niemals nur noch nicht kein keine keinen keiner bitte ab jetzt sofort ist sind war wird werden wir ihr sie ich du der die das den dem des ein eine einen einem einer und oder "
-    "aber mit von zu zum zur im in an am auf für bei nach vor aus als wie was wenn dann doch auch mal schon hat haben muss müssen soll sollen darf dürfen kann können es man mehr alle alles "
-    "nehmen bleiben machen gehen geht neu neue alt alte heute morgen lieber statt über unter durch ohne bis so da hier dort mir mich dir dich uns euch "
-    # Spanish
-    "siempre nunca ya no el la los las un una unos unas y o pero con de del al en por para es son está están que se lo le les mi tu su nos me te como más menos muy también solo sin hay "
-    "ahora hoy mañana todavía aún cuando si sí este esta esto ese esa eso usar usa nuevo nueva vez "
-    # French
-    "toujours jamais ne pas plus le la les un une des et ou mais avec du au aux en par pour est sont que qui se ce cette ces on je tu il elle nous vous mon ma mes ton ta ses son sa leur "
-    "dans sur sans y à aussi très déjà encore quand si oui non faut faire fait être avoir désormais nouveau nouvelle "
-    # Dutch, Italian
-    "het een van voor met niet wel ook maar dan nog naar bij op te zijn wordt il lo gli di che non per sono è nel della dei delle con anche".split()
-)
+WEEKDAYS = word_list("weekdays")
+_WEAK = word_list("weak_words")
 _ALIASES = {
     **dict.fromkeys(["prod", "product"], "product"),
     **dict.fromkeys(["db", "databas"], "databas"),
@@ -90,6 +67,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stems: frozenset[str]  # of content words, without numbers
     values: frozenset[str]  # numbers, times, versions and weekdays
     is_negated: bool
+    qualifiers: dict[str, frozenset[str]]  # for each stem, those right before it
     same: str  # equal for statements that say the same in nearly the same words
 
     @property
@@ -100,10 +78,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return tuple(sorted({*named, *terms, self.same}))
 
 
-_NEGATION = re.compile(
-    r"\b(?:not|no|never|none|nothing|nobody|without|n't|dont|cannot|cant|stop|kein\w*|nicht|nie|niemals|nichts|ohne|sin|nunca|jamás|nada|pas|jamais|sans|aucune?|niet|geen|nooit|non|mai|senza)\b|n't\b",
-    re.IGNORECASE,
-)
+_NEGATION = CueFamily("negation")
 
 
 @remember_texts(16_384)
@@ -123,25 +98,34 @@ def subject_of(text: str) -> Subject:
         for word in spoken
         if word in WEEKDAYS
     }
-    content = [
-        word
-        for word in spoken
-        if word not in _WEAK and not word[0].isdigit() and word not in WEEKDAYS and len(word) <= TERM_LETTERS_MAX
-    ]
-    stems = {
-        _ALIASES.get(term) or _normal(term)
-        for term in terms_of(content)
-        if len(term) > 1 and term not in _SPELLED_NUMBERS
-    }
-    is_negated = bool(_NEGATION.search(text))
+    stems = {stem for word in spoken if (stem := _stem(word))}
+    is_negated = _NEGATION.matches(text)
     exact = " ".join([*sorted(stems), *sorted(names), *sorted(values), "not" if is_negated else ""])
     return Subject(
         names=frozenset(names),
         stems=frozenset(stems),
         values=frozenset(values),
         is_negated=is_negated,
+        qualifiers=_qualifiers(spoken),
         same=SAME + blake2b((exact if stems or names else text.lower()).encode(), digest_size=6).hexdigest(),
     )
+
+
+def _stem(word: str) -> str:
+    """Return the stem of a content word, or "" for any other word."""
+    if word in _WEAK or word[0].isdigit() or word in WEEKDAYS or word in _SPELLED_NUMBERS:
+        return ""
+    term = term_of(word) if len(word) <= TERM_LETTERS_MAX else ""
+    return _ALIASES.get(term) or _normal(term) if len(term) > 1 else ""
+
+
+def _qualifiers(spoken: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Return, for each content word, the content words right before it: in "the parser timeout", it is "parser"."""
+    found: dict[str, frozenset[str]] = {}
+    for first, second in pairwise(map(_stem, spoken)):
+        if first and second:
+            found[second] = found.get(second, frozenset()) | {first}
+    return found
 
 
 def _normal(term: str) -> str:
