@@ -157,10 +157,14 @@ class Beliefs:
         found = await self._events.get_many(builtins.list(dict.fromkeys(wanted)))
         return sorted(found, key=lambda each: each.sort_key)
 
+    async def of_events(self, events: Sequence[EventId]) -> builtins.list[Belief]:
+        """Return the beliefs that one of these events supports, those with the latest evidence first."""
+        await self.refresh()
+        return await self._table.query(BeliefQuery(evidence=tuple(events), limit=None)) if events else []
+
     async def of_event(self, event: EventId) -> builtins.list[Belief]:
         """Return the beliefs that an event supports, those with the latest evidence first."""
-        await self.refresh()
-        return await self._table.query(BeliefQuery(evidence=(event,), limit=LISTED_MAX))
+        return await self.of_events([event])
 
     async def endable(self, reference: Belief | Reference, *, origin: Origin) -> Belief:
         """Return the belief that a mark of this origin would end or replace if it named `reference`.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mica.format.lines import format_time
+from collections.abc import Mapping
+
+from mica.format.lines import format_time, plural
 from mica.model.belief import Belief, BeliefKind
 
 HEADINGS: dict[BeliefKind, str] = {
@@ -15,6 +17,12 @@ HEADINGS: dict[BeliefKind, str] = {
     "question": "Open questions",
 }
 CERTAIN, LIKELY = 0.85, 0.6  # from these certainties on, the words are used
+
+
+def count_words(counts: Mapping[BeliefKind, int]) -> str:
+    """Return numbers of beliefs in words: "2 rules, 1 decision"; "" if all are 0."""
+    names: dict[BeliefKind, str] = {"task": "open task", "question": "open question"}
+    return ", ".join(plural(counts[kind], names.get(kind, kind)) for kind in HEADINGS if counts.get(kind))
 
 
 def speaker(belief: Belief) -> str:

@@ -1,23 +1,35 @@
-"""What the Today page shows: the work of the day, what is open, and the brief of the next agent."""
+"""What the Today page shows: what mica found, the next brief line by line, the work of the day, what is open."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from mica.events.activity import FileLine, OpenSession, SessionLine, overview
+from mica.format.beliefs import count_words
 from mica.format.lines import to_user_zone
 from mica.memory import Memory
+from mica.model.belief import KINDS, Belief, BeliefId, BeliefKind
 from mica.model.brief import Brief
 from mica.model.crystal import Crystal
-from mica.model.event import MARK, Event, EventQuery
+from mica.model.event import MARK, Event, EventId, EventQuery
 from mica.model.mark import Mark, mark_of
 
 DAY_EVENTS = 4_000  # the latest of a day that are read
 SESSIONS_MAX, FILES_MAX, CRYSTALS_MAX = 12, 8, 5
 THREADS_MAX = 12
+NEWEST_MAX = 4  # of each heading; the Beliefs page has all
+OPEN_KINDS: tuple[BeliefKind, ...] = ("task", "question")
+NEWEST: tuple[tuple[str, tuple[BeliefKind, ...]], ...] = (
+    ("Rules", ("rule", "preference")),
+    ("Decisions", ("decision",)),
+    ("Open ends", OPEN_KINDS),
+)
+MATCHED_LETTERS = 40  # of a belief that a line of a brief must show, because long texts are cut
+_HANDLE = re.compile(r"\((#\d+)\)\s*$")
 PREVIEW_S = 2.0  # no agent waits for it, so slow sources may answer too
 WORK_EVENTS = (MARK, "file.*", "shell.run", "command.run", "session.*", "model.answer", "tool.*", "task.*")
 
@@ -41,11 +53,32 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Active sessions, and marks that are still open."""
+    """Active sessions, open tasks and questions, and marks that are still open."""
 
     sessions: tuple[OpenSession, ...] = ()
     marks: dict[str, int] = {}  # number of marks of each active session
-    threads: tuple[Mark, ...] = ()  # open marks, latest first
+    beliefs: tuple[Belief, ...] = ()  # open tasks and questions, latest first
+    threads: tuple[Mark, ...] = ()  # other open marks, latest first
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica found: how many beliefs of each kind are in force, and the newest of those that matter most."""
+
+    counts: dict[BeliefKind, int] = {}
+    newest: tuple[tuple[str, tuple[Belief, ...]], ...] = ()  # headings, each with its newest beliefs
+
+    @property
+    def summary(self) -> str:
+        """The counts in words: "2 rules, 1 decision"."""
+        return count_words(self.counts)
+
+
+class BriefLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a brief, and what a person may correct or end about it."""
+
+    text: str
+    belief: BeliefId | None = None
+    mark: EventId | None = None  # if no belief is behind the line
 
 
 async def is_empty(memory: Memory) -> bool:
@@ -109,8 +142,61 @@ async def open_work(memory: Memory) -> OpenWork:
         each.session: len(await memory.events.query(EventQuery(session=each.session, names=(MARK,), limit=1_000)))
         for each in sessions[-SESSIONS_MAX:]
     }
+    held = await memory.beliefs.in_force()
+    beliefs = [each for each in held if each.kind in OPEN_KINDS][:THREADS_MAX]
     threads = await memory.crystals.open_marks(limit=THREADS_MAX)
-    return OpenWork(sessions=tuple(reversed(sessions[-SESSIONS_MAX:])), marks=counted, threads=tuple(reversed(threads)))
+    stating = await memory.beliefs.of_events([mark.id for mark in threads])
+    stated = {event for each in stating if each.kind in OPEN_KINDS for event in each.evidence}
+    return OpenWork(
+        sessions=tuple(reversed(sessions[-SESSIONS_MAX:])),
+        marks=counted,
+        beliefs=tuple(beliefs),
+        threads=tuple(mark for mark in reversed(threads) if mark.id not in stated),
+    )
+
+
+async def found(memory: Memory) -> Found:
+    """Count the beliefs in force, and read the newest rules, decisions and open ends."""
+    held = await memory.beliefs.in_force()
+    counts: dict[BeliefKind, int] = {kind: sum(each.kind == kind for each in held) for kind in KINDS}
+    newest = [(name, tuple([each for each in held if each.kind in kinds][:NEWEST_MAX])) for name, kinds in NEWEST]
+    return Found(counts=counts, newest=tuple((name, beliefs) for name, beliefs in newest if beliefs))
+
+
+async def brief_lines(memory: Memory, brief: Brief) -> list[BriefLine]:
+    """Return the lines of a brief as an agent receives them, each with the belief or the mark behind it."""
+    by_handle: dict[str, list[EventId]] = {}
+    for passage in brief.passages:
+        if passage.handle and passage.sources and not passage.origins:
+            by_handle.setdefault(passage.handle, []).append(passage.sources[0])
+    stated: dict[EventId, list[Belief]] = {}
+    for belief in await memory.beliefs.of_events([each for sources in by_handle.values() for each in sources]):
+        for event in belief.evidence if belief.is_in_force else ():
+            stated.setdefault(event, []).append(belief)
+    lines = []
+    for text in brief.text.splitlines():
+        ending = _HANDLE.search(text)
+        sources = by_handle.get(ending[1], []) if ending is not None and text.startswith("- ") else []
+        lines.append(await _brief_line(memory, text, sources, stated))
+    return lines
+
+
+async def _brief_line(
+    memory: Memory, text: str, sources: Sequence[EventId], stated: Mapping[EventId, Sequence[Belief]]
+) -> BriefLine:
+    shown = _letters(text)
+    for source in sources:
+        fitting = [each for each in stated.get(source, ()) if _letters(each.text)[:MATCHED_LETTERS] in shown]
+        if fitting:
+            return BriefLine(text=text, belief=max(fitting, key=lambda each: len(each.text)).id)
+        if (await memory.events.get(source)).name == MARK:
+            return BriefLine(text=text, mark=source)
+    return BriefLine(text=text)
+
+
+def _letters(text: str) -> str:
+    """Return the letters and digits of a text, by which a line is compared however it is spaced and escaped."""
+    return "".join(filter(str.isalnum, text))
 
 
 async def next_brief(memory: Memory, *, now: datetime) -> Brief:
