@@ -104,7 +104,7 @@ async def list_(
     Each line has the id, the state, the date of the latest evidence, and who said it. A forming belief rests on one
     uncertain statement; briefs do not use it until it is confirmed.
 
-    Example: mica beliefs --ended
+    Example: mica beliefs list --ended
     """
     if is_ended and state not in (None, "ended"):
         raise click.UsageError(f"--ended lists what ended; leave out --state {state}")
@@ -152,9 +152,9 @@ def _show_changed(output: Output, belief: Belief, words: str) -> None:
 @click.argument("text", nargs=-1, required=True)
 @making_command
 async def add(memory: Memory, output: Output, *, kind: str, text: tuple[str, ...]) -> None:
-    """Add a belief. You said it, so it holds at once.
+    """Add a belief.
 
-    If mica knows it already, it gets one more piece of evidence.
+    You said it, so it holds at once. If mica knows it already, it gets one more piece of evidence.
 
     Example: mica beliefs add rule "Always use uv run, never python directly"
     """
@@ -181,7 +181,9 @@ async def correct(memory: Memory, output: Output, *, reference: str, text: tuple
 @click.argument("reference", metavar="ID")
 @making_command
 async def confirm(memory: Memory, output: Output, *, reference: str) -> None:
-    """Say that a belief is true. One that was forming, or that ended by mistake, holds from then on.
+    """Say that a belief is true.
+
+    One that was forming, or that ended by mistake, holds from then on.
 
     Example: mica beliefs confirm bqkxwzyabcdef
     """
@@ -202,7 +204,9 @@ async def confirm(memory: Memory, output: Output, *, reference: str) -> None:
 )
 @making_command
 async def end(memory: Memory, output: Output, *, reference: str, reason: str, ending: str) -> None:
-    """End a belief. Briefs no longer show it; it stays in the history.
+    """End a belief.
+
+    Briefs no longer show it; it stays in the history.
 
     Example: mica beliefs end bqkxwzyabcdef --reason "we moved to PostgreSQL"
     """
@@ -215,7 +219,9 @@ async def end(memory: Memory, output: Output, *, reference: str, reason: str, en
 @click.argument("reference", metavar="ID")
 @memory_command
 async def show(memory: Memory, output: Output, *, reference: str) -> None:
-    """Show the history of a belief: what it replaced, what replaced it, and the evidence of each.
+    """Show a belief with its history and its evidence.
+
+    The history is what it replaced and what replaced it, oldest first.
 
     Example: mica beliefs show bqkxwzyabcdef
     """
@@ -273,7 +279,7 @@ async def edit(memory: Memory, output: Output, *, yes: bool, kept: Path | None) 
     adds one. Agents may work meanwhile: what they state while you edit stays. If the file cannot be understood, nothing
     is changed, and the file is kept.
 
-    Example: EDITOR=nano mica beliefs edit
+    Example: mica beliefs edit
     """
     editor = _editor()
     file, original = _kept_file(kept) if kept is not None else _new_file(await memory.beliefs.edit_text())

@@ -13,13 +13,9 @@ from mica.format.lines import alternatives
 SUGGESTIONS: dict[str, tuple[str, ...]] = {
     "decisions": ("beliefs",),
     "delete": ("purge", "beliefs end"),
-    "fix": ("beliefs correct",),
     "forget": ("purge", "beliefs end"),
-    "learn": ("beliefs add", "trails learn"),
-    "learned": ("beliefs",),
     "list": ("events tail", "crystals list", "trails list", "upkeep spaces"),
     "remember": ("mark", "beliefs add"),
-    "rule": ("beliefs add",),
     "rules": ("beliefs",),
     "status": ("doctor",),
 }
@@ -99,10 +95,12 @@ def _describe_unknown(ctx: click.Context, args: Sequence[str]) -> str:
 def _suggest(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
     """Return the commands that an unknown word may mean.
 
-    The table SUGGESTIONS is tried first, then commands of the same name in other groups, then similar names.
+    The table SUGGESTIONS is tried first (in a group, only its commands of that group), then commands of the same name
+    in other groups, then similar names.
     """
-    if not above and args[0] in SUGGESTIONS:
-        return SUGGESTIONS[args[0]]
+    inside = "".join(f"{word} " for word in above)
+    if known := [each for each in SUGGESTIONS.get(args[0], ()) if each.startswith(inside)]:
+        return known
     root = ctx.find_root().command
     assert isinstance(root, click.Group), "only groups have commands"
     paths = list(command_paths(root))

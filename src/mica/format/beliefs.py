@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from mica.format.lines import format_time, plural
-from mica.model.belief import Belief, BeliefKind
+from mica.model.belief import KINDS, Belief, BeliefKind
 
 HEADINGS: dict[BeliefKind, str] = {
     "rule": "Rules",
@@ -16,7 +18,34 @@ HEADINGS: dict[BeliefKind, str] = {
     "task": "Open tasks",
     "question": "Open questions",
 }
+NEWEST_MAX = 4  # of each heading of a summary; `mica beliefs` lists all
+OPEN_KINDS: tuple[BeliefKind, ...] = ("task", "question")
+NEWEST: tuple[tuple[str, tuple[BeliefKind, ...]], ...] = (
+    ("Rules", ("rule", "preference")),
+    ("Decisions", ("decision",)),
+    ("Open ends", OPEN_KINDS),
+    ("Known", ("fact", "gotcha")),
+)
 CERTAIN, LIKELY = 0.85, 0.6  # from these certainties on, the words are used
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica found: how many beliefs of each kind are in force, and the newest of those that matter most."""
+
+    counts: dict[BeliefKind, int] = {}
+    newest: tuple[tuple[str, tuple[Belief, ...]], ...] = ()  # headings, each with its newest beliefs
+
+    @property
+    def words(self) -> str:
+        """The counts in words: "2 rules, 1 decision"."""
+        return count_words(self.counts)
+
+
+def summarize(beliefs: Sequence[Belief]) -> Found:
+    """Count beliefs by kind, and return the newest of those that matter most. `beliefs` are sorted newest first."""
+    counts: dict[BeliefKind, int] = {kind: sum(each.kind == kind for each in beliefs) for kind in KINDS}
+    newest = [(name, tuple([each for each in beliefs if each.kind in kinds][:NEWEST_MAX])) for name, kinds in NEWEST]
+    return Found(counts=counts, newest=tuple((name, listed) for name, listed in newest if listed))
 
 
 def count_words(counts: Mapping[BeliefKind, int]) -> str:

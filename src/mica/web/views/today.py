@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from mica.events.activity import FileLine, OpenSession, SessionLine, overview
-from mica.format.beliefs import count_words
+from mica.format.beliefs import OPEN_KINDS, Found, summarize
 from mica.format.lines import to_user_zone
 from mica.memory import Memory
-from mica.model.belief import KINDS, Belief, BeliefId, BeliefKind
+from mica.model.belief import Belief, BeliefId
 from mica.model.brief import Brief
 from mica.model.crystal import Crystal
 from mica.model.event import MARK, Event, EventId, EventQuery
@@ -21,13 +21,6 @@ from mica.model.mark import Mark, mark_of
 DAY_EVENTS = 4_000  # the latest of a day that are read
 SESSIONS_MAX, FILES_MAX, CRYSTALS_MAX = 12, 8, 5
 THREADS_MAX = 12
-NEWEST_MAX = 4  # of each heading; the Beliefs page has all
-OPEN_KINDS: tuple[BeliefKind, ...] = ("task", "question")
-NEWEST: tuple[tuple[str, tuple[BeliefKind, ...]], ...] = (
-    ("Rules", ("rule", "preference")),
-    ("Decisions", ("decision",)),
-    ("Open ends", OPEN_KINDS),
-)
 MATCHED_LETTERS = 40  # of a belief that a line of a brief must show, because long texts are cut
 _HANDLE = re.compile(r"\((#\d+)\)\s*$")
 PREVIEW_S = 2.0  # no agent waits for it, so slow sources may answer too
@@ -59,18 +52,6 @@ class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
     marks: dict[str, int] = {}  # number of marks of each active session
     beliefs: tuple[Belief, ...] = ()  # open tasks and questions, latest first
     threads: tuple[Mark, ...] = ()  # other open marks, latest first
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica found: how many beliefs of each kind are in force, and the newest of those that matter most."""
-
-    counts: dict[BeliefKind, int] = {}
-    newest: tuple[tuple[str, tuple[Belief, ...]], ...] = ()  # headings, each with its newest beliefs
-
-    @property
-    def summary(self) -> str:
-        """The counts in words: "2 rules, 1 decision"."""
-        return count_words(self.counts)
 
 
 class BriefLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,10 +138,7 @@ async def open_work(memory: Memory) -> OpenWork:
 
 async def found(memory: Memory) -> Found:
     """Count the beliefs in force, and read the newest rules, decisions and open ends."""
-    held = await memory.beliefs.in_force()
-    counts: dict[BeliefKind, int] = {kind: sum(each.kind == kind for each in held) for kind in KINDS}
-    newest = [(name, tuple([each for each in held if each.kind in kinds][:NEWEST_MAX])) for name, kinds in NEWEST]
-    return Found(counts=counts, newest=tuple((name, beliefs) for name, beliefs in newest if beliefs))
+    return summarize(await memory.beliefs.in_force())
 
 
 async def brief_lines(memory: Memory, brief: Brief) -> list[BriefLine]:
