@@ -448,25 +448,25 @@ TOOLS = (
         name="mark",
         title="Mark",
         description="Record one observation that later sessions should know: a cause, a decision with its reason, "
-        "a trap. Not what the code says by itself. Answers with what was stored.",
+        "a trap. Not what the code says by itself.",
         takes=MarkArguments,
         inputs={
             "text": with_description(TEXT, "one or two sentences"),
             "tags": with_description(TEXTS, "such as gotcha, decision, question, next"),
-            "why": with_description(TEXT, "why it matters"),
+            "why": TEXT,
             "parent": with_description(TEXT, "number of the mark it follows from"),
-            "replaces": with_description(TEXT, "number or id of a line in the brief that is wrong now"),
-            "ends": with_description(TEXT, "of a line that is done, answered or void"),
+            "replaces": with_description(TEXT, "number of what is wrong now"),
+            "ends": with_description(TEXT, "of what is done or void"),
             "steps": with_description(
                 {"type": "array", "items": {"type": "object"}},
                 "of a workflow whose task is `text`: path, operation, start_line, end_line",
             ),
             "outcome": with_description(TEXT, "of steps or trail: success, failure"),
-            "trail": with_description(TEXT, "the one followed"),
-            "workflow": with_description(TEXT, "such as adw_build"),
+            "trail": TEXT,
+            "workflow": TEXT,
         },
         required=("text",),
-        outputs={"id": TEXT, "number": TEXT, "text": TEXT, "ended": array_of(id=TEXT, text=TEXT)},
+        outputs={"id": TEXT, "number": TEXT, "text": TEXT},
         run=_mark,
         writes=True,
     ),
@@ -522,7 +522,7 @@ TOOLS = (
         description="Where something recalled comes from.",
         takes=WhyArguments,
         inputs={
-            "id": with_description(TEXT, "a receipt, a number such as #12, a belief, or a line that ends in a number")
+            "id": with_description(TEXT, "a receipt, a number such as #12, or a line that ends in one")
         },
         required=("id",),
         outputs={"because": array_of(text=TEXT, source=TEXT, evidence={"type": "array", "items": {"type": "object"}})},
