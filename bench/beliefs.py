@@ -37,6 +37,7 @@ GROWTH_MARKS, GROWTH_MARKS_QUICK = (10_000, 1_000_000), (2_000, 10_000)
 SAMPLE_MARKS, SAMPLE_MARKS_QUICK = 2_000, 500  # learned at each size
 COST_MARKS, COST_MARKS_QUICK = 10_000, 2_000
 SEED = 20261117
+STEP_S = 0.06  # between two marks, so that a million are younger than a day and nothing is compressed meanwhile
 
 Row = dict[str, object]
 
@@ -168,7 +169,7 @@ def made_up(count: int, *, first: int = 0) -> Iterator[tuple[str, str, str, date
         chance = random.Random(SEED + number)
         place, origin, text = SAID[number % len(SAID)]
         said = text.format(part=chance.choice(PARTS), thing=chance.choice(THINGS), number=chance.randrange(10**6))
-        yield place, origin, said, NOW - timedelta(days=400) + timedelta(seconds=10 * number), f"s{number // 12}"
+        yield place, origin, said, NOW - timedelta(hours=20) + timedelta(seconds=STEP_S * number), f"s{number // 12}"
 
 
 def fill(memory: mica.Memory, count: int, *, first: int = 0) -> None:

@@ -414,7 +414,8 @@ def test_a_prompt_whose_redaction_never_ends_is_recorded_without_its_text(agent:
         "hook_event_name": "UserPromptSubmit",
         "prompt_id": "p1",
     }
-    assert [reason.partition(",")[0] for reason in agent.reasons()] == [
+    # The parent and its child each write a reason; either may be first.
+    assert sorted(reason.partition(",")[0] for reason in agent.reasons()) == [
         "not finished within 300 s",
         "not recorded within 300 s",
     ]

@@ -67,9 +67,10 @@ NAMES = """
     UnknownSpace compare guards load_settings open
 """
 VERBS = """
-    brief carrier close context durable emit handoff here location mark navigate purge received retract search space why
+    brief carrier close context correct durable emit handoff here location mark navigate purge received retract search
+    space why
 """
-PACKAGES = "briefs clients crystals events sources trails upkeep"
+PACKAGES = "beliefs briefs clients crystals events sources trails upkeep"
 CLIENTS = "import_transcripts ingest unread"
 UPKEEP = "age allow backlog copy_to damaged pin rebuild retain sizes tick unpin verify"
 EVENTS = """

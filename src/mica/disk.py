@@ -1,4 +1,4 @@
-"""Bytes on a disk: written at a place, and synced so that they survive power loss, on Linux and macOS."""
+"""Writes bytes into files, and syncs files and folders so that they survive power loss, on Linux and macOS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _sync_fully(descriptor: int) -> bool:
-    """Also empty the cache of the drive, where the system has a call for this. Returns False if it has none."""
+    """Sync a file, and make the drive empty its cache. Returns False if the system has no call for that."""
     if _FULL_SYNC is None:
         return False
     try:
@@ -51,10 +51,11 @@ def write_at(descriptor: int, content: bytes | bytearray | memoryview, at: int) 
 
 
 def has_reserved_space(descriptor: int) -> bool:
-    """True if the file system of a file reserves space with `posix_fallocate`, also for writing the same bytes again.
+    """True if the file system of a file reserves space for all later writes to the same bytes (`posix_fallocate`).
 
     Only then may a file be written through a mapping: otherwise a full disk kills the process with SIGBUS. Btrfs, ZFS
-    and APFS write each change to a new place. A file system that is not known counts as one of them.
+    and APFS write each change to a new place on the disk, so they reserve nothing. An unknown file system is treated
+    like these.
     """
     if not hasattr(os, "posix_fallocate"):
         return False
@@ -66,7 +67,7 @@ def has_reserved_space(descriptor: int) -> bool:
 
 
 def _file_system(descriptor: int) -> str:
-    """The name of the file system of a file, such as "ext4"; empty if the system does not tell. Raises OSError."""
+    """The name of the file system of a file, such as "ext4"; empty if the system does not report it. Raises OSError."""
     described = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").split()
     mount = described[described.index("mnt_id:") + 1] if "mnt_id:" in described else ""
     with Path("/proc/self/mountinfo").open("rb") as mounts:

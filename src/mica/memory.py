@@ -651,10 +651,9 @@ class Memory:
         return await self._files.rank(task, within_s)
 
     async def _save_ranking(self) -> None:
-        """Save the ranking of files for the next process.
+        """Save the history and the index from which files are ranked, for the next process.
 
-        If `reads_ahead` is set, this process is expected to stay open and answer the next call itself, so nothing is
-        saved.
+        With `reads_ahead`, nothing is saved, because this process stays open and answers the next call itself.
         """
         if not self._reads_ahead:
             await self._files.save()

@@ -1,13 +1,34 @@
 """Replaces secrets in text before it is stored.
 
-Every pattern begins with a literal and either consumes a whole run of characters or stops after a few, so the cost is
-linear in the length of the text. A replacement, `[redacted:<kind>]`, must not look like a secret itself; therefore no
+A run of characters is a secret by one of three signs:
+
+- its shape: a private key, a web token, the prefix of a vendor (`VENDORS`), or a random body behind a short prefix;
+- a name beside it: an assignment, a flag, a header, a cell of a table, or a sentence such as "the password is …";
+- its place: the user part of a URL, the last field of `.pgpass`.
+
+The second and the third sign also need a value that looks like a secret. Words, paths, placeholders and code do not.
+
+A text is searched twice: as it is, and as a reader sees it, without colours, invisible characters, escapes and the line
+breaks within a run. What is found in the second form is replaced in the original.
+
+The cost is linear in the length of the text: every pattern begins with a literal, and either consumes a whole run of
+characters or stops after a few. A replacement, `[redacted:<kind>]`, must not look like a secret itself; therefore no
 kind may contain a word such as `password` that _KEY looks for. A replacement can expose a second secret that was joined
 to the first, so a text is redacted until it no longer changes. Redacting it again gives the same text.
+
+Hooks load a copy of this file and nothing else of mica, so it imports only the standard library, and little of that.
+Patterns are compiled on first use.
 """
 
+from __future__ import annotations
+
 import re
-from functools import cached_property, lru_cache, partial
+from bisect import bisect_left, bisect_right
+from functools import cached_property, lru_cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Pattern:
@@ -27,6 +48,166 @@ class Pattern:
         return re.compile(self._expression, self._flags)
 
 
+class _Lazy:
+    """A pattern that is compiled when one of its methods is first used."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+
+    def __getattr__(self, name: str) -> object:
+        method: object = getattr(re.compile(self._expression), name)
+        setattr(self, name, method)  # found without this function from now on
+        return method
+
+
+def _lazy(expression: str) -> re.Pattern[str]:
+    return _Lazy(expression)  # type: ignore[return-value]  # it has the methods of a pattern
+
+
+class Vendor:
+    """The keys of one vendor: any of `prefixes`, followed by at least `characters` of an alphabet."""
+
+    def __init__(self, kind: str, alphabet: str, characters: int, prefixes: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.alphabet = alphabet
+        self.characters = characters
+        self.prefixes = prefixes
+
+
+_ALPHABETS = {
+    "hex": "[0-9a-fA-F]",
+    "upper": "[A-Z0-9]",
+    "word": "[A-Za-z0-9]",
+    "name": "[A-Za-z0-9_]",
+    "url": "[A-Za-z0-9_-]",
+    "dollar": "[A-Za-z0-9_$-]",
+    "dotted": "[A-Za-z0-9_.-]",
+    "base64": "[A-Za-z0-9+/_=-]",
+}
+# Written for mica from what the vendors document: kind, alphabet and least length of the body, prefixes.
+_VENDORS = """
+github word 20 ghp_ gho_ ghs_ ghu_ ghr_
+github name 22 github_pat_
+gitlab url 20 glpat- glptt- gldt- glrt- glcbt- glsoat- glft- glimt- glagent- gloas- glffct-
+slack url 10 xoxa- xoxb- xoxc- xoxd- xoxe- xoxo- xoxp- xoxr- xoxs- xapp- xoxe.xoxp- xoxe.xoxb-
+stripe word 10 sk_live_ sk_test_ rk_live_ rk_test_
+stripe base64 16 whsec_
+digitalocean hex 32 dop_v1_ doo_v1_ dor_v1_
+shopify word 20 shpat_ shpca_ shppa_ shpss_
+groq word 20 gsk_
+age upper 40 AGE-SECRET-KEY-1
+anthropic url 20 sk-ant-
+openai url 20 sk-proj- sk-svcacct- sk-admin-
+openai word 20 sk-or-v1-
+google dotted 20 ya29. GOCSPX- 1//0
+npm word 36 npm_
+pypi url 30 pypi-AgE
+huggingface word 30 hf_ api_org_
+aws upper 16 AKIA ASIA ABIA ACCA
+aws word 32 ABSK
+hashicorp dotted 20 hvs. hvb. hvr. atlasv1.
+linear word 20 lin_api_ lin_oauth_
+notion word 30 ntn_ secret_
+docker url 20 dckr_pat_ dckr_oat_
+databricks hex 32 dapi dkea dose
+figma url 20 figd_ figu_ figo_
+replicate word 30 r8_
+xai word 30 xai-
+perplexity word 30 pplx-
+nvidia url 40 nvapi-
+atlassian base64 20 ATATT3 ATCTT3 ATBB ATOA
+postman url 30 PMAK- PMAT-
+sentry base64 20 sntrys_ sntryu_ sntrya_
+grafana base64 20 glsa_ glc_ eyJrIjoi
+newrelic word 20 NRAK- NRII- NRJS- NRRA-
+dynatrace dotted 24 dt0c01. dt0s01. dt0s16.
+doppler dotted 20 dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.
+planetscale url 20 pscale_tkn_ pscale_pw_ pscale_oauth_
+supabase word 20 sbp_ sb_secret_
+vercel word 20 vcp_ vci_ vca_ vcr_ vck_
+netlify word 20 nfp_ nfc_ nfo_ nfu_
+fly base64 20 FlyV1_ fo1_ fm1r_ fm2_
+cloudflare url 20 v1.0- cfut_ cfat_
+heroku url 20 HRKU-
+mailgun hex 32 key-
+mailchimp hex 32 mc-
+sendinblue url 40 xkeysib- xsmtpsib-
+resend name 20 re_
+postmark url 20 pmk_
+square url 20 sq0atp- sq0csp- sq0idp- EAAAE
+braintree dollar 30 access_token$production$ access_token$sandbox$
+plaid url 20 access-production- access-sandbox- access-development-
+adyen base64 60 AQE
+easypost word 40 EZAK EZTK
+shippo hex 30 shippo_live_ shippo_test_
+duffel url 30 duffel_live_ duffel_test_
+flutterwave word 20 FLWSECK- FLWSECK_TEST-
+razorpay word 14 rzp_live_ rzp_test_
+facebook word 30 EAAC EAAB EAAG EAAJ EAAM
+instagram word 30 IGQV IGAA
+alibaba word 16 LTAI
+tencent word 28 AKID
+yandex url 30 AQVN t1.9eu
+contentful url 30 CFPAT-
+dropbox url 40 sl.B sl.u.
+discord url 60 mfa.
+elastic base64 30 essu_
+fastly url 28 fst_
+hubspot url 30 pat-na1- pat-eu1-
+jfrog word 50 AKCp cmVmdGtuO
+launchdarkly url 36 sdk- mob-
+prefect word 30 pnu_ pnb_
+pulumi hex 30 pul-
+readme hex 40 rdme_
+rubygems hex 40 rubygems_
+nuget word 40 oy2
+scaleway upper 16 SCW
+shodan word 30 shodan_
+snyk url 30 snyk_
+sonar hex 40 sqp_ squ_ sqa_
+sourcegraph name 30 sgp_ sgd_
+typeform url 40 tfp_
+tailscale url 16 tskey-auth- tskey-api- tskey-client- tskey-scim- tskey-webhook-
+travis url 20 travis_
+buildkite word 20 bkua_ bkaa_ bkct_
+circleci word 30 CCIPAT_ CCIPRJ_
+codecov word 30 codecov_
+langchain name 30 lsv2_pt_ lsv2_sk_ ls__
+langfuse url 30 sk-lf-
+weights word 30 wandb_v1_
+together word 30 tgp_v1_
+deepseek word 30 dsk-
+elevenlabs hex 48 sk_
+pinecone name 30 pcsk_
+tavily url 20 tvly-
+clerk word 20 clerk_
+clojars hex 40 CLOJARS_
+mapbox dotted 40 sk.ey
+mongodb url 20 mdb_sa_sk_
+neon word 30 napi_
+render word 20 rnd_
+infracost word 30 ico-
+agilebits base64 60 ops_ey
+frameio url 40 fio-u-
+confluent word 40 cflt
+cursor hex 40 key_ crsr_
+aiven url 16 AVNS_
+fireworks word 22 fw_
+exa word 30 exa_
+"""
+
+
+def _read_vendors() -> tuple[Vendor, ...]:
+    rows = [row.split() for row in _VENDORS.strip().splitlines()]
+    return tuple(
+        Vendor(kind, alphabet, int(characters), tuple(prefixes)) for kind, alphabet, characters, *prefixes in rows
+    )
+
+
+VENDORS = _read_vendors()
+
+Span = tuple[int, int, str]  # where a secret begins and ends, and its kind
+
 _APART = r"(?<![A-Za-z0-9])"
 
 PATTERNS = (
@@ -35,9 +216,15 @@ PATTERNS = (
         ("private key",),
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{0,60}-----"
-        r"|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{20,}+)++)",  # the text ends before the key does
+        r"|(?:(?:\s|\\[nr]|[0-9>|#*+:│→.,\"'-]){1,24}+(?:[A-Za-z0-9+/=]{20,}+|[A-Za-z-]{3,20}: [^\n]{1,60}+))++)",
+        # the last form: lines may be numbered or quoted, and the text ends before the key does
     ),
-    Pattern("aws", ("akia", "asia"), _APART + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    Pattern(
+        "pem",  # a key of PuTTY
+        ("private-lines",),
+        r"(?i)(?P<before>private-lines:\s{0,4}[0-9]{1,3})(?:(?:\s|\\[nr]|[0-9>|#*+:-]){1,24}+[A-Za-z0-9+/=]{16,}+)++"
+        r"(?:\s{1,8}private-mac:\s{0,4}[0-9a-f]{16,128})?",
+    ),
     Pattern(
         "aws",
         ("aws_secret",),
@@ -47,38 +234,21 @@ PATTERNS = (
     Pattern(
         "aws",  # the secret after its key id or the word "secret"; a digest has no capitals
         ("akia", "asia", "redacted:aws", "secret"),
-        r"(?P<before>(?:\[redacted:aws\][^\n]{0,40}?|(?<![A-Za-z0-9])(?i:secret)(?:\s{1,4}(?i:access\s{1,4})?(?i:key))?"
+        r"(?P<before>(?:(?:\[redacted:aws\]|A(?:KIA|SIA)[A-Z0-9]{16})[^\n]{0,40}?|(?<![A-Za-z0-9])(?i:secret)(?:\s{1,4}(?i:access\s{1,4})?(?i:key))?"
         r"(?:\s{1,4}(?i:is|was))?[\s:=]{1,4}[\"'`]?)(?<![A-Za-z0-9/+]))"
         r"(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])(?=[A-Za-z]{0,39}[0-9/+])"
         r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
     ),
-    Pattern("github", ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"), _APART + r"gh[opsru]_[A-Za-z0-9]{20,}"),
-    Pattern("github", ("github_pat_",), _APART + r"github_pat_[A-Za-z0-9_]{22,}"),
-    Pattern("gitlab", ("glpat-",), _APART + r"glpat-[A-Za-z0-9_-]{20,}"),
-    Pattern("slack", ("xox", "xapp-"), _APART + r"x(?:ox[abcdeoprs]|app)-[A-Za-z0-9-]{10,}"),
     Pattern(
         "slack",  # anyone who has the address may post
         ("hooks.slack",),
         r"(?i)(?P<before>hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]{10,}",
     ),
-    Pattern("stripe", ("k_live_", "k_test_"), _APART + r"[rs]k_(?:live|test)_[A-Za-z0-9]{10,}"),
-    Pattern("stripe", ("whsec_",), _APART + r"whsec_[A-Za-z0-9+/]{16,}={0,2}"),
     Pattern("sendgrid", ("sg.",), _APART + r"SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}"),
-    Pattern("azure", ("accountkey=",), r"(?i)(?P<before>accountkey=)[A-Za-z0-9+/=]{20,}"),
-    Pattern("digitalocean", ("_v1_",), _APART + r"do[opr]_v1_[A-Za-z0-9]{32,}"),
-    Pattern("shopify", ("shp",), _APART + r"shp(?:at|ca|pa|ss)_[A-Za-z0-9]{20,}"),
-    Pattern("groq", ("gsk_",), _APART + r"gsk_[A-Za-z0-9]{20,}"),
-    Pattern("age", ("age-secret-key-1",), _APART + r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
-    Pattern("anthropic", ("sk-ant-",), _APART + r"sk-ant-[A-Za-z0-9_-]{20,}"),
-    Pattern("openai", ("sk-",), _APART + r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}"),
     # CSS classes begin with sk- too; a key is one run with a digit near its beginning.
     Pattern("openai", ("sk-",), _APART + r"sk-(?:or-v1-)?(?=[A-Za-z]{0,19}[0-9])[A-Za-z0-9]{20,}"),
     Pattern("credential", ("sk-live-", "sk-test-"), _APART + r"sk-(?:live|test)-[A-Za-z0-9_-]{8,}"),
     Pattern("google", ("aiza",), _APART + r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
-    Pattern("google", ("ya29.",), _APART + r"ya29\.(?:[a-z]\.)?[A-Za-z0-9_-]{20,}"),
-    Pattern("npm", ("npm_",), _APART + r"npm_[A-Za-z0-9]{36,}"),
-    Pattern("pypi", ("pypi-age",), _APART + r"pypi-AgE[A-Za-z0-9_-]{30,}"),
-    Pattern("huggingface", ("hf_",), _APART + r"hf_[A-Za-z0-9]{30,}"),
     # The look-behind has all characters of the first part; otherwise each eyJ in a long run would be read to its end.
     Pattern(
         "jwt",
@@ -90,13 +260,13 @@ PATTERNS = (
         ("authorization",),
         r"(?i)(?P<before>authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
         r"(?:(?:bearer|basic|token|api[_-]?key)\s{1,4}|(?=[A-Za-z._~+/=-]{0,40}[0-9][A-Za-z0-9._~+/=-]{19})))"
-        r"[A-Za-z0-9._~+/=-]{8,}",
+        r"[A-Za-z0-9._~+/=:-]{8,}",
     ),
     Pattern(
         "header",  # Bearer VALUE anywhere; a word of prose has no digit
         ("bearer",),
         r"(?i)(?P<before>(?<![A-Za-z0-9_-])bearer\s{1,4}[\"'`]?)"
-        r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=-]{12,}",
+        r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=:-]{12,}",
     ),
     Pattern(
         "credential",  # the password is VALUE: with a digit or a sign, or in quotes; otherwise it is prose
@@ -119,10 +289,100 @@ PATTERNS = (
         r"(?i)(?P<before>cookie\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?)(?=[^\r\n\"'`\\]{12})"
         r"[a-z0-9_.-]{1,64}=(?![$<{%\[])[^\s;\"'`\\,]++(?:;\s{0,2}[a-z0-9_.-]{1,64}(?:=[^\s;\"'`\\,]*+)?+)*+",
     ),
+    Pattern("twilio", ("sk",), _APART + r"SK[0-9a-f]{32}(?![0-9a-zA-Z])"),
+    Pattern("telegram", (":aa",), _APART + r"(?:bot)?[0-9]{8,10}:AA[A-Za-z0-9_-]{32,34}(?![A-Za-z0-9_-])"),
+    Pattern(
+        "webhook",  # anyone who has the address may post
+        ("webhook", "api.telegram"),
+        r"(?i)(?P<before>(?:/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{6,20}/|/webhook(?:b2|s)?/|/bot(?=[0-9]{8})))"
+        r"(?=[^\s\"'<>]{0,200}[0-9])[A-Za-z0-9@:/_-]{24,}",
+    ),
+    Pattern(
+        "url",  # the signature of a signed address
+        ("sig=", "signature="),
+        r"(?i)(?P<before>(?<![a-z0-9])(?:sig|(?:x-(?:amz|goog|ms)-)?signature)=)[a-z0-9%+/_-]{16,}={0,2}",
+    ),
+    Pattern(
+        "azure",
+        ("accesskey", "accountkey", "sharedaccesskey"),
+        r"(?i)(?P<before>(?:shared)?access(?:_?key)=|accountkey=)[a-z0-9+/=]{20,}",
+    ),
+    Pattern(
+        "url",  # https://VALUE@host
+        ("://",),
+        r"(?P<before>://)(?=[A-Za-z_-]{0,80}[0-9])(?=[A-Z0-9_-]{0,80}[a-z])[A-Za-z0-9_-]{16,256}(?=@[A-Za-z0-9.-])",
+    ),
+    Pattern(
+        "url",  # the address lets in anyone who has it
+        ("://",),
+        r"(?i)(?P<before>://[^\s\"'<>]{0,120}?/(?:reset|magic|invit|verify|confirm|activat|token|hook)[a-z-]{0,20}/)"
+        r"(?=[a-z_-]{0,80}[0-9])[a-z0-9_-]{20,256}",
+    ),
+    Pattern(
+        "credential",  # .pgpass: host:port:database:user:VALUE
+        (":5432:", ":*:", ":6432:", ":5433:"),
+        r"(?m)(?P<before>^[^\s:#]{1,100}:(?:[0-9]{2,5}|\*):[^\s:]{1,64}:[^\s:]{1,64}:)(?![$<{%\[*])[^\s:]{4,128}$",
+    ),
+    Pattern(
+        "credential",  # .netrc
+        ("login", "machine", "account"),
+        r"(?P<before>\b(?:machine\s{1,4}\S{1,100}|default)\s{1,20}(?:login|account)\s{1,4}\S{1,100}\s{1,20}password\s{1,4})"
+        r"(?![$<{%\[*])[^\s]{4,256}",
+    ),
+    Pattern(
+        "credential",  # SQL
+        ("identified", "password '", 'password "'),
+        r"(?i)(?P<before>\b(?:identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by|(?:user|role)\s{1,4}\S{1,64}"
+        r"\s{1,4}(?:with\s{1,4})?[a-z ]{0,40}password)\s{1,4}(?:password\s{1,4})?[\"'])(?![$<{%\[:?*])"
+        r"[^\s\"']{4,128}(?=[\"'])",
+    ),
+    Pattern(
+        "credential",  # the words of a wallet
+        ("seed phrase", "seed_phrase", "seed word", "seed:", "mnemonic", "recovery phrase", "recovery_phrase"),
+        r"(?i)(?P<before>\b(?:seed|mnemonic|recovery)(?:[ _]?(?:phrase|words?))?[^a-z\n]{1,4}"
+        r"(?:(?:is|ist|es|est)[ :]{1,3})?[\"'`]?)(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
+    ),
+    Pattern(
+        "flag",  # redis-cli -a VALUE, ldapsearch -w VALUE, openssl -passin pass:VALUE
+        (
+            *(
+                "redis-cli",
+                "ldap",
+                "mongo",
+                "mosquitto",
+                "sqlcmd",
+                "bcp ",
+                "zip ",
+                "7z",
+                "ipmitool",
+                "cqlsh",
+                "oc ",
+                "az ",
+            ),
+            *("twine", "evil-winrm", "exec", "rpcclient", "isql", "influx", "arangosh", "clickhouse", "tsql", "sftp"),
+            *("plink", "pscp", "rar ", "xfreerdp", "vault", "openssl", "htpasswd", "wpa_passphrase", "smbclient"),
+        ),
+        r"(?P<before>\b(?:redis-cli\b[^\n|;&]{0,200}?\s(?:-a|--pass)[ =]{1,2}"
+        r"|ldap(?:search|add|modify|passwd|whoami|delete)\b[^\n|;&]{0,200}?\s-w ?"
+        r"|(?:mongo(?:sh|dump|restore|export|import)?|mosquitto_(?:pub|sub)|sqlcmd|bcp|zip|unzip|ipmitool|cqlsh|oc|az|twine"
+        r"|evil-winrm|crackmapexec|netexec|rpcclient|isql|influx|arangosh|clickhouse-client|isql|tsql|sftp|plink|pscp|psftp|rar|unrar)"
+        r"\b[^\n|;&]{0,200}?\s-(?:p|P|pw|password) ?"
+        r"|7z[ar]?\b[^\n|;&]{0,200}?\s-p|xfreerdp\b[^\n|;&]{0,200}?\s/p:|vault\s{1,2}login\s{1,2}"
+        r"|openssl\b[^\n|;&]{0,200}?\s-(?:passin|passout|pass|k)\s(?:pass:)?"
+        r"|htpasswd\s{1,2}-\w{0,6}b\w{0,6}\s{1,2}\S{1,100}\s{1,2}\S{1,64}\s{1,2}"
+        r"|wpa_passphrase\s{1,2}\S{1,64}\s{1,2}|smbclient\b[^\n|;&]{0,200}?\s-U ?[^\s%]{1,64}%)[\"']?)"
+        r"(?![-\s$<{%\[\"'/.])(?!(?:env|file|stdin|fd):)[^\s\"';|&]{5,}",
+    ),
+    Pattern(
+        "flag",  # echo user:VALUE | chpasswd, echo VALUE | docker login --password-stdin
+        ("echo", "printf"),
+        r"(?P<before>\b(?:echo|printf)\s(?:-n\s)?[\"']?(?:[a-z_][a-z0-9_-]{0,31}:)?)(?![-$<{%\[\"'])[^\s\"'|;&]{6,256}"
+        r"(?=[\"']?\s{0,2}\|\s{0,2}(?:sudo\s(?:-S)?)?(?:chpasswd|passwd\b|sudo|[^\n|]{0,60}--(?:password-stdin|with-token|passphrase-fd)))",
+    ),
     Pattern(
         "flag",  # --password VALUE, as typed on a command line
         ("--",),
-        r"(?i)(?P<before>(?<![\w-])--(?:[a-z]{1,20}-)?(?:passw(?:or)?d|passphrase|token|secret|api-key)\s[\"']?)"
+        r"(?i)(?P<before>(?<![\w-])-{1,2}(?:[a-z]{1,20}-){0,3}(?:passw(?:or)?d|passphrase|passwd|token|secret|api-?key|(?:secret|access|account|auth)-key)\s[\"']?)"
         r"(?![-$<{%\[\"'])[^\s\"'`;|&]{8,}",
     ),
     Pattern(
@@ -188,38 +448,848 @@ _PHRASE = Pattern(  # a password of several words
     re.VERBOSE,
 )
 
-_PLACEHOLDER = re.compile(
-    r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s]|(?:your|example|placeholder|dummy|changeme|insert|replace)[_-]"
-    r"|(?:undefined|changeme|placeholder|redacted)$",
-    re.IGNORECASE,
+_PLACEHOLDER = _lazy(
+    r"(?i)\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
+    r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
+    r"|(?:undefined|changeme|placeholder|redacted|(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key))$",
 )
-_ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
-_WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_MIXED = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
-_TYPED = re.compile(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
-_ABOUT = re.compile(  # words of a text about passwords
+_FILLERS = (
+    *("xxxx", "***", "...", "…", "•••", "####", "____", "00000000", "placeholder", "replace_", "replace-"),
+    *("replaceme", "changeme", "change_me", "change-me", "your_", "your-", "_here", "-here", "[a-z", "[0-9"),
+)
+_FILLER_WORD = _lazy(r"(?i)(?<![a-z0-9])(?:example|replace|dummy|todo)(?![a-z0-9])")
+_SEQUENCE = _lazy(r"(?i)0?123456(?:7890?|789?|7)?|abcdef(?:g[a-z]*)?|9876543210?|deadbeef|f00d|foobar")
+_ADDRESS = _lazy(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
+_WORDS = _lazy(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
+_NAME = _lazy(r"[A-Za-z_][A-Za-z0-9_.]*")
+_MIXED = _lazy(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
+_TYPED = _lazy(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
+_ABOUT = _lazy(  # words of a text about passwords
     r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
     r"|please|is|are|for|to)\b"
 )
 
-_DESCRIPTION = re.compile(
+_DESCRIPTION = _lazy(
     r"(?i)true|false|none|null|string|str|text|hidden|masked|empty|optional|expired|changed|reset|unset"
 )
-_SECRET_NAME = re.compile(
+_SECRET_NAME = _lazy(
     r"(?P<kind>passw(?:or)?ds?|passphrases?|(?:(?<=_)|^)pass|(?<=_)pwd|^pwd|secrets?|tokens?|credentials?"
     r"|(?:api|private|secret|access|account|encryption|signing|shared|master)_?keys?)(?:_base)?_?[0-9]{0,2}$"
 )
 _HEADERS = ("authorization", "proxy_authorization", "cookie", "set_cookie")
 KEY_CHARACTERS_MAX = 200  # a longer key is data and names no secret
 
+BIGRAMS = (  # the 300 pairs of letters that make up 96 % of words in prose and code
+    "abacadafagaiakalamanaparasatauavawaxayazbabebiblbobrbsbucacccechcickclcocrcsctcucydadddedidldodrdsdueaebecedeeef"
+    "egeheielemeneoepeqereseteuevewexeyeñfafefffiflfofrfsftfufygageggghgiglgmgngogrgsguhahehihlhohrhthuiaibicidieifig"
+    "ikiliminioipirisitivixizjejukakekikslalcldlelilllolplsltlulvlylümambmemimlmmmompmsmunanbncndnenfngninknlnnnonsnt"
+    "nunvnwnyoaobocodofogoiokolomonoooporosotouovowpapephpiplpoppprpsptpupyqurarbrcrdrerfrgrirkrlrmrnrorprrrsrtrurvry"
+    "rzsascsesfshsiskslsospssstsuswsytatctdtethtitltotptrtstttutwtytzuaubucudueufuguiulumunupurusutvavevivowawewhwiwn"
+    "wowrwsxcxexixpxtyiynypysytzazezlzuzyñaüs"
+)
+RUN_CHARACTERS_MIN = 16  # a shorter run is a secret only if a name or a place says so
+JUDGED_CHARACTERS_MAX = 100  # so many characters of a run show whether it is random
+
+
+@lru_cache(maxsize=1)
+def _natural_pairs() -> frozenset[str]:
+    pairs = [BIGRAMS[place : place + 2] for place in range(0, len(BIGRAMS), 2)]
+    digits = [f"{tens}{ones}" for tens in range(10) for ones in range(10)]
+    return frozenset([*pairs, *(each.upper() for each in pairs), *(each.title() for each in pairs), *digits])
+
+
+def randomness(run: str) -> float:
+    """Return the share of neighbouring letters and digits in a run that do not follow each other in words or numbers.
+
+    It is about 0.8 for a random run, 0.6 for a random hexadecimal number, and 0.2 for a name of several words.
+    """
+    run = run[:JUDGED_CHARACTERS_MAX]
+    natural = _natural_pairs()
+    pairs = [run[place : place + 2] for place in range(len(run) - 1)]
+    pairs = [pair for pair in pairs if pair.isalnum()]
+    return sum(pair not in natural for pair in pairs) / len(pairs) if pairs else 0.0
+
+
+_HEX = _lazy(r"(?:0x)?[0-9a-fA-F]+")
+_UUID = _lazy(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_STANDARD_ALPHABET = ("abcdefghij", "ABCDEFGHIJ", "qwertyuiop")  # of a regular expression or a placeholder
+
+
+def _is_strong(run: str, *, at_least: int = RUN_CHARACTERS_MIN, hexadecimal: bool = False, above: float = 0.42) -> bool:
+    """Return True for a run that only a machine would write, such as a key. A digest counts only if `hexadecimal`."""
+    if (
+        len(run) < at_least
+        or _is_placeholder(run)
+        or _is_sequence(run)
+        or any(each in run for each in _STANDARD_ALPHABET)
+    ):
+        return False
+    if _HEX.fullmatch(run) or _UUID.fullmatch(run):
+        return hexadecimal and len(set(run)) > 5 and not run.isdigit()
+    has_digit = any("0" <= each <= "9" for each in run)
+    if not has_digit and (run.islower() or run.isupper() or len(run) < 20):
+        return False
+    if _is_wordy(run):
+        return False
+    return randomness(run) >= (above if has_digit else 0.55) and len(set(run[:JUDGED_CHARACTERS_MAX])) >= 7
+
+
+def _is_wordy(run: str) -> bool:
+    """Return True for a name: a third of its letters are words between separators."""
+    parts = _PARTS.split(run[:JUDGED_CHARACTERS_MAX])
+    if len(parts) == 1:
+        return False
+    words = [part for part in parts if len(part) > 2 and _WORD.fullmatch(part) and randomness(part) <= 0.34]
+    return 3 * sum(map(len, words)) >= sum(map(len, parts))
+
+
+_WORD = _lazy(r"(?:[A-Z]?[a-z]+|[A-Z]+)[0-9]{0,2}")
+_PARTS = _lazy(r"[_.-]+")
+
+
+# -- Runs with a prefix
+
+_NO_KEYS = frozenset(  # what stands before the id or the digest of a thing that is no secret
+    "sha sha1 sha2 sha224 sha256 sha384 sha512 md5 blake2b blake3 crc crc32 h1 hash digest etag checksum integrity"
+    " fingerprint uuid guid urn oid cid did id ids toolu msg wrkspc workspace ws draft rfc req request call"
+    " chatcmpl cmpl resp rs fc run step thread asst file org proj project user usr cus customer sub pi pm ch evt"
+    " event price prod si seti txn acct account cs"
+    " order invoice inv ftjob batch gen wf exec dpl deployment vpc subnet sg ami eni vol snap rtb igw arn commit rev"
+    " build image img layer cache chunk asset font icon css js main index vendor bundle styles style module sc svelte"
+    " ng trace span job task pod node host ssh rsa ecdsa ed25519 data base64 tx block public pub pk nonce blob object"
+    " page session sess ses conv conversation part prompt item row test fixture snapshot backup upload tmp temp"
+    " version v www cdn static assets dist app web lib libs pkg package release refs tag branch merge"
+    " feature fix git dev prd stg eu us de nix store drv wheel cp manylinux linux darwin win x86 amd64 arm64 ver"
+    " log logs report key1 gravatar avatar component button container wrapper header footer nav card form input label"
+    " srv svc mica doc docs".split()
+)
+_MARKS = frozenset("key pat tok token api sk rk sec secret live prod test auth access oauth bot cred ak pwd pw".split())
+_RUN = _lazy(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*+")
+_LONG = _lazy(rf"(?<!\S)\S{{{RUN_CHARACTERS_MIN},}}+")
+_VOWEL = _lazy(r"[aeiouyAEIOUY]")
+_TAIL = _lazy(r"[+/=][A-Za-z0-9_+/=-]*+")
+
+
+def _prefixed(run: str) -> bool:
+    """Return True if a run is a short prefix, a separator and a random body, as the keys of most vendors are."""
+    if _GLUED.fullmatch(run) is not None:
+        return not run.lower().startswith(("sha", "md5", "qm", "bafy")) and _is_strong(run, above=0.3)
+    if "." in run and _is_pair(run.split(".")):
+        return True
+    if _UUID.search(run):
+        marked = _PARTS.split(run.lower(), maxsplit=1)[0]
+        return marked in _MARKS and not _UUID.match(run)
+    prefix: list[str] = []
+    place = 0
+    for separator in _PARTS.finditer(run, 0, 40):
+        part = run[place : separator.start()]
+        if len(part) > 14 or (len(part) > 5 and randomness(part) >= 0.5 and any(each.isdigit() for each in part)):
+            break
+        prefix.append(part if part.isupper() else part.lower())
+        place = separator.end()
+        body = run[place:]
+        if len(prefix) > 4 or len(body) < RUN_CHARACTERS_MIN:
+            return False
+        first = _PARTS.split(body, maxsplit=1)[0]
+        if len(first) < 4 or not prefix[0][:1].isalpha():
+            continue
+        if _is_body(body, separator=run[separator.start()], prefix=prefix):
+            return True
+    return False
+
+
+_GLUED = _lazy(r"(?=[a-fA-F]{0,3}[g-zG-Z])[A-Za-z]{2,5}[0-9a-f]{32,64}")  # dapi0123…, without a separator
+
+
+def _is_pair(parts: list[str]) -> bool:
+    """Return True for two or three random parts with points between them, as in a web token."""
+    if not 2 <= len(parts) <= 4 or len(parts[0]) < 14 or len(parts[-1]) < 20:
+        return False
+    return (_is_strong(parts[0], at_least=14) or randomness(parts[0]) >= 0.5) and _is_strong(
+        parts[-1], at_least=20, hexadecimal=True
+    )
+
+
+def _is_bare(text: str, start: int, end: int) -> bool:
+    """Return True for a random run of letters of both cases and digits that stands by itself, and not in a list."""
+    run = text[start:end]
+    if (
+        not 30 <= len(run) <= 200
+        or run.isupper()
+        or run.islower()
+        or not run.replace("_", "").replace("-", "").isalnum()
+    ):
+        return False
+    if _PARTS.split(run, maxsplit=1)[0].lower() in _NO_KEYS:
+        return False
+    before, after = text[max(0, start - 2) : start], text[end : end + 4].lstrip("=")
+    if (before and not before[-1].isspace() and before[-1] not in "\"'`(") or before[:1] == "=":
+        return False
+    if after and not after[0].isspace() and after[0] not in "\"'`).,;!?":
+        return False
+    digits = sum(each.isdigit() for each in run)
+    if digits < 3 or randomness(run) < 0.55 or not _is_strong(run) or run.startswith(("AAAA", "eyJ", "Qm", "iVBOR")):
+        return False
+    line_before = text[max(0, start - 60) : start].rstrip()
+    return (
+        _NOT_BARE.search(line_before) is None and _BLOCK.search(line_before) is None and _BLOCK.match(text, end) is None
+    )
+
+
+_NOT_BARE = _lazy(
+    r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity|cursor|nonce|\bkey\s*id"
+)
+_BLOCK = _lazy(r"[\"']?,?\s*\n\s*[\"']?[A-Za-z0-9+/=_-]{30,}(?:\s|$)|[A-Za-z0-9+/]{30,}=*$")
+
+
+def _is_body(body: str, *, separator: str, prefix: list[str]) -> bool:
+    joined = _PARTS.sub("", body[: JUDGED_CHARACTERS_MAX * 2])
+    if (
+        prefix[-1] in _NO_KEYS
+        or (prefix[0] in _NO_KEYS and not _MARKS.intersection(prefix))
+        or len(joined) < (14 if _MARKS.intersection(prefix) else RUN_CHARACTERS_MIN)
+    ):
+        return False
+    if _HEX.fullmatch(joined):
+        short = sum(map(len, prefix)) <= 10
+        marked = bool(_MARKS.intersection(prefix)) or any(each.endswith(("key", "pat", "tok")) for each in prefix)
+        coined = len(prefix) == 1 and (len(prefix[0]) < 4 or prefix[0].isupper() or not _VOWEL.search(prefix[0]))
+        hexadecimal = len(joined) >= 24 and (marked or (separator == "_" and short))
+        return (hexadecimal or (coined and len(joined) >= 32)) and _is_strong(joined, hexadecimal=True)
+    if _is_wordy(body):
+        return False
+    if "." in body and max(map(len, body.split("."))) < 16:
+        return False
+    return _is_strong(joined, at_least=14) and randomness(_PARTS.split(body)[0] or joined) >= 0.3
+
+
+def _find_runs(text: str, vendors: dict[str, list[tuple[str, Vendor]]], found: list[Span]) -> None:
+    """Find the keys of known vendors, and runs that look like the key of any other."""
+    for long in _LONG.finditer(text):
+        word = long[0]
+        if not _is_odd(word):
+            continue
+        start = long.start()
+        known = _find_vendors(word, vendors)
+        found += [(start + begin, start + end, kind) for begin, end, kind in known]
+        for run in _RUN.finditer(word):
+            if run.end() - run.start() < 20 or any(begin < run.end() and run.start() < end for begin, end, _ in known):
+                continue
+            if _is_bare(text, start + run.start(), start + run.end()):
+                found.append((start + run.start(), start + run.end(), GENERIC))
+            elif _prefixed(run[0]):
+                tail = _TAIL.match(word, run.end())
+                is_part = tail is not None and ("+" in tail[0] or tail[0].strip("=") == "" or _is_strong(tail[0][1:]))
+                found.append((start + run.start(), start + (tail.end() if tail and is_part else run.end()), GENERIC))
+
+
+def _find_vendors(word: str, vendors: dict[str, list[tuple[str, Vendor]]]) -> list[Span]:
+    found: list[Span] = []
+    end = 0
+    for place in range(len(word) - 10):
+        if place < end or word[place : place + 3] not in vendors:
+            continue
+        for prefix, vendor in vendors[word[place : place + 3]]:
+            if not word.startswith(prefix, place):
+                continue
+            body = _alphabet(vendor.alphabet).match(word, place + len(prefix))
+            text = body[0].rstrip(".-_") if body else ""
+            if text.endswith("="):
+                text = text.rstrip("=") + "=" * min(2, len(text) - len(text.rstrip("=")))
+            end = max(end, body.end() if body and len(text) >= 200 else 0)  # a long run is read once
+            if (
+                len(text) < vendor.characters
+                or _is_placeholder(text)
+                or _is_sequence(text)
+                or not _is_apart(word, place, prefix, text)
+            ):
+                continue
+            end = place + len(prefix) + len(text)
+            found.append((place, end, vendor.kind))
+            break
+    return found
+
+
+def _is_apart(word: str, place: int, prefix: str, body: str) -> bool:
+    """Return True unless a prefix is the end of another word, or its body consists of words."""
+    if (body.isalpha() and body.islower()) or any(each in body for each in _STANDARD_ALPHABET):
+        return False
+    before = word[place - 1] if place else ""
+    if before.isalnum():  # a separator within the prefix makes it unmistakable, if the body is random
+        return len(prefix) > 3 and not prefix.isalnum() and randomness(body) >= 0.4
+    if (
+        before in {"+", "/"}
+        and prefix.isalnum()
+        and place > 12
+        and randomness(word[max(0, place - 24) : place - 1]) >= 0.45
+    ):
+        return False  # a part of a longer text in base64
+    if prefix.isalnum() or len(prefix) <= 4:
+        fixed = _HEX.fullmatch(body) or (body.isupper() and any(each.isdigit() for each in body))
+        return randomness(body) >= (0.1 if fixed else 0.35)
+    return len(prefix) > 6 or randomness(body) >= 0.15 or any(each.isdigit() for each in body)
+
+
+@lru_cache(maxsize=len(_ALPHABETS))
+def _alphabet(name: str) -> re.Pattern[str]:
+    return re.compile(f"{_ALPHABETS[name]}+")
+
+
+# -- Names and the values beside them
+
+_STEMS = (  # lower case; a name of a secret contains one of them
+    *("pass", "pwd", "pw", "secret", "token", "key", "cred", "kennw", "contrase", "clave", "mdp", "jeton", "senha"),
+    *("auth", "login"),
+    *("wachtw", "geheim", "secr", "hasło", "lösen", "heslo", "пароль", "токен", "ключ", "密码", "密碼", "パスワ"),
+    *("비밀번호", "schlüs", "clé", "llave", "口令", "密钥", "şifre", "parola"),
+)
+_WEAK_STEMS = (  # names of secrets that only count beside a random run
+    *("log in", "logged in", "sign in", "zugang", "identif", "sig", "psk", "jwt", "dsn", "sas", "pat"),
+    *("seed", "salt", "cookie", "session", "webhook", "licen", "anmeld", "bearer", "pin", "clef"),
+)
+_PASSWORDS = frozenset(
+    "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha"
+    " wachtwoord hasło lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave"
+    " psk requirepass masterauth bindpw rootpw passwordhash şifre parola passwörter userpass"
+    " userpw userpwd mot_de_passe passin passout".split()
+)
+_SECRETS = frozenset(
+    "secret secrets token tokens apikey api_key authtoken accesstoken secretkey accesskey privatekey authkey jeton"
+    " geheimnis secreto secrète credentials cred creds zugangsdaten identifiants credenciales authtok"
+    " schlüssel clé clef llave key keys токен ключ 密钥 auth apitoken bottoken pat".split()
+)
+_WEAK = frozenset(
+    "sig signature sas jwt seed salt dsn cookie session sid sessionid webhook license licence pin bearer authorization"
+    " sessid authentication login anmelden authenticate zugang identifier sign logged psk".split()
+)
+_KEY_OF = frozenset(  # this key is no secret
+    "public pub primary foreign cache sort partition object idempotency translation hash group dict map query index"
+    " unique s3 i18n lookup row column composite registry arrow message label react json data config config_map"
+    " field dedup routing shard session_cache sha fingerprint host known_hosts".split()
+)
+_NOT_ITSELF = frozenset(  # `token_count` is no token
+    "id ids name names url uri type types count counts length len limit limits hash digest file files path paths dir"
+    " field fields label labels title text placeholder hint error errors message msg policy prompt reset required"
+    " changed expired expires expiry at ttl format index size input form page usage used max min budget manager store"
+    " provider service handler class factory validator checker strength rules regex pattern prefix suffix header"
+    " column table version algorithm alg rotation estimate estimator cost board word words pair pairs event events"
+    " stroke strokes board press code_point tested present visible enabled disabled valid invalid is has".split()
+)
+_SUFFIXES = frozenset(
+    "value string str raw plain base env prod production staging stage dev test qa current new old default b64 base64"
+    " live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
+)
+_CAMEL = _lazy(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAME_END = _lazy(r"[\w-]{0,64}")
+NAME_CHARACTERS_MAX = 64
+
+
+@lru_cache(maxsize=4_096)
+def _strength(name: str) -> str:
+    """Return what a name says about the value beside it: `password`, `secret`, `weak`, or an empty text."""
+    lower = _CAMEL.sub("_", name).lower().replace("-", "_").strip("_")
+    words = [word.rstrip("0123456789") or word for word in lower.split("_") if word]
+    while len(words) > 1 and (words[-1] in _SUFFIXES or lower.endswith("_b64")):
+        lower = lower.removesuffix("_b64")
+        words.pop()
+    if words[-2:] in (["key", "id"], ["secret", "id"]):
+        return "weak"
+    if not words or words[-1] in _NOT_ITSELF:
+        return ""
+    last = words[-1]
+    before = words[-2] if len(words) > 1 else ""
+    if last in {"key", "keys"}:
+        if before in _KEY_OF:
+            return ""
+        return "secret" if before else "weak"
+    if last in _PASSWORDS or last.endswith(("password", "passwd", "passwort", "passphrase", "passwrd")):
+        return "password" if last not in {"pass", "pwd"} or before or name.isupper() or len(name) > 4 else "pass"
+    if last in _SECRETS or last.endswith(("token", "secret", "apikey", "accesskey", "secretkey", "authkey")):
+        return "secret"
+    if last.startswith(("auth", "anmeld", "zugang")) or last in _WEAK:
+        return "weak"
+    return ""
+
+
+_LINK = Pattern(
+    "credential",
+    (),
+    r"""(?ix)
+    (?:s\b)?["'`*_\])]{0,4}
+    (?:\s{1,2}\([^()\n]{0,40}\))?
+    (?:
+        (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4})
+        |(?P<xml>[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
+        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s[-–—]{1,2}\s)[\s>*_]{0,12})
+        |(?P<prose>(?:\.(?=\S)|[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
+            |sont|wird|reads|became|becomes|equals|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|jetzt\s|ahora\s
+            |maintenant\s|set\sto\s|auf\s)?
+            |[^.:=|<>\r\n"'`;]{1,60}?\s{0,2}(?::|=|→|->)\s{1,4})
+        |(?P<space>\s{1,12})
+    )
+    """,
+)
+_VALUE = _lazy(
+    r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))"""
+)
+_TOKENS = _lazy(r"""[^\s"'`<>|,;()\[\]{}=]{10,512}""")
+_TRAILING = ".,;:!?*_)\\]}"
+_PLAIN_VALUE = _lazy(  # a version, a number with its unit, a date, an address, a path
+    r"v?\d+(?:[._-]\w+)*|[\d.,:/+-]+[a-zA-Z%]{0,4}|\d+(?:st|nd|rd|th)|[a-zA-Z]+-?\d{1,3}(?:\.\d+)*"
+    r"|[^@\s]+@[\w-]+(?:\.[\w-]+)+|\w+://.*|[.~]{0,2}/.*|(?:[\w.-]+/)+[\w.-]+|\d{4}-\d\d-\d\d.*|#\d+"
+    r"|[A-Za-z_][\w-]*(?:[.:]{1,2}[A-Za-z_][\w-]*)+"
+    r"|[A-Za-z]{2,}\d{0,2}(?:[_-](?:[A-Za-z]{2,}\d{0,2}|v?\d{1,3}))+"
+)
+_HEX_WORDS = _lazy(
+    r"(?i)commit|signature|digest|hash|sha-?\d|checksum|md5|revision|etag|integrity|fingerprint|public|uuid"
+)
+
+
+def _is_chosen(value: str, *, linked: bool) -> bool:
+    """Return True for a value that a person would choose as a password: with digits or signs, and no ordinary term."""
+    if not 6 <= len(value) <= 64 or _is_placeholder(value) or not value.isprintable():
+        return False
+    if any(each in value for each in "()[]{}\\") and randomness(value) < 0.5:
+        return False
+    letters = any(each.isalpha() for each in value)
+    digits = any(each.isdigit() for each in value)
+    signs = any(each in "!@#$%^&*+=~?€£§" for each in value[:-1])
+    if linked and _CHOSEN.fullmatch(value) and not _NAMED.search(value):
+        return True
+    if linked and value.isalpha() and len(value) >= 8 and not value.istitle():
+        return not value.islower() and not value.isupper() and randomness(value) >= 0.5
+    if linked and _LEET.search(value):
+        return True
+    if linked and digits and value.count("-") > 1 and any(part.isdigit() for part in value.split("-")[1:]):
+        return any(part.isalpha() for part in value.split("-"))  # words and a number
+    if _PLAIN_VALUE.fullmatch(value) or _UUID.fullmatch(value):
+        return False
+    if _NAMED.search(value) and randomness(value) < 0.5 and not signs:
+        return False
+    if linked:
+        return (digits and (letters or signs or len(value) >= 8)) or (letters and signs)
+    return letters and digits and (signs or (len(value) >= 7 and randomness(value) > 0.3))
+
+
+_CHOSEN = _lazy(r"[A-Za-z]{4,}[0-9]{1,6}")  # hunter22
+_LEET = _lazy(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
+_NAMED = _lazy(r"(?i)pass(?:w|$)|secret|token|key")
+_WORD_CHARACTERS = _lazy(r"[A-Za-z]+")
+
+
+def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[Span]) -> list[int]:
+    """Find the values beside names of secrets. Returns where the names begin. Weak names count only beside runs."""
+    ends: dict[int, int] = {}
+    stems = _STEMS + _WEAK_STEMS if odd else _STEMS
+    for stem in stems:
+        place = lower.find(stem)
+        while place >= 0:
+            start, first = place, max(0, place - NAME_CHARACTERS_MAX)
+            while start > first and (text[start - 1].isalnum() or text[start - 1] in "_-"):
+                start -= 1
+            ended = _NAME_END.match(text, place)
+            end = place if ended is None else ended.end()
+            if end - start <= NAME_CHARACTERS_MAX and start not in ends:
+                name = text[start:end].rstrip("-_")
+                _find_beside(text, start, start + len(name), odd, found)
+            ends[start] = end
+            place = lower.find(stem, max(end, place + len(stem)))
+    return sorted(ends)
+
+
+def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], found: list[Span]) -> None:
+    name = text[start:end]
+    strength = _strength(name)
+    if name.lower().endswith(("auth", "login", "credential", "credentials")):
+        call = _CALL.match(text, end)
+        if call is not None and _find_value(text, call, "weak", name, found):
+            return
+    if not strength:
+        return
+    if strength == "weak" and text[end : end + 3].strip()[:1] not in {"(", "="}:
+        near = bisect_left(odd, (start - NEAR_CHARACTERS, 0))
+        if near == len(odd) or odd[near][0] > end + 2 * NEAR_CHARACTERS:
+            return
+    lower = name.lower()
+    if (
+        strength not in {"password", "pass"}
+        and not odd
+        and _DIGIT.search(text, end, end + VALUE_CHARACTERS_MAX) is None
+    ):
+        return
+    if lower in {"key", "clave", "clé", "pass", "auth", "schlüssel"} and text[
+        max(0, start - 8) : start
+    ].lower().endswith(("public ", "foreign ", "primary ", "cache ", "ssh ")):
+        return
+    link = _LINK.regex.match(text, end)
+    if link is not None and _find_value(text, link, strength, name, found):
+        return
+    if odd:
+        _find_near(text, start, end, odd, strength, found)
+
+
+_CALL = _lazy(r"""(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))""")  # login("ann", "…")
+_DIGIT = _lazy(r"[0-9]")
+VALUE_CHARACTERS_MAX = 200  # a name says nothing about what is farther away
+
+
+def _find_value(text: str, link: re.Match[str], strength: str, name: str, found: list[Span]) -> bool:
+    kind = link.lastgroup or ""
+    match = _VALUE.match(text, link.end())
+    if match is None:
+        return False
+    which = "quoted" if match["quoted"] is not None else "bare"
+    value = match[which]
+    if which == "bare":
+        value = value.rstrip(_TRAILING)
+        after = text[match.start(which) + len(value) : match.start(which) + len(value) + 1]
+        if after in {"(", "["} and value:
+            return False
+    is_element = kind == "xml" and text.startswith(">", match.start() - 1)
+    if is_element:
+        value = match[which]
+        if not text.startswith("<", match.end()):
+            return False
+    if not _is_value(value, kind, strength, quoted=which == "quoted", text=text, link=link, name=name):
+        return False
+    found.append((match.start(which), match.start(which) + len(value), GENERIC))
+    return True
+
+
+def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, link: re.Match[str], name: str) -> bool:
+    if len(value) < 4 or (len(value) > 64 and _MIX.search(value, 0, 64) is None):
+        return False
+    if "[redacted:" in value or _is_placeholder(value) or _ADDRESS.fullmatch(value):
+        return False
+    if any(each.isspace() for each in value):
+        return False
+    is_far = kind == "space" and len(value) in {7, 40, 64}  # as long as a digest
+    above = 0.42 if kind == "space" or strength == "weak" else 0.33
+    hexadecimal = False
+    if _HEX.fullmatch(value) or _UUID.fullmatch(value):
+        around = text[max(0, link.start() - 60) : link.end() + len(value) + 40].replace(value, "")
+        hexadecimal = len(value) >= 20 and not is_far and _HEX_WORDS.search(around) is None
+    if _is_strong(value, hexadecimal=hexadecimal, above=above):
+        return not (kind == "space" and "/" in value) and not _is_expression(value)
+    if kind == "call":
+        return _is_chosen(value, linked=True) and randomness(value) > 0.3
+    if strength == "weak":
+        return False
+    if strength == "pass":
+        return kind != "space" and not _is_expression(value) and _is_chosen(value, linked=False)
+    if _is_expression(value):
+        return False
+    if strength == "password":
+        if kind == "xml" and value.isalpha() and value.islower() and len(value) >= 8 and not _NAMED.search(value):
+            return value not in {"required", "optional", "undefined", "password"}
+        return _is_chosen(value, linked=kind != "space" or quoted or name in _NATIVE)
+    if kind == "space":
+        return _is_strong(value, at_least=12) or (len(value) >= 10 and _is_chosen(value, linked=False))
+    return _is_chosen(value, linked=False) and len(value) >= 8 and randomness(value) > 0.35
+
+
+_NATIVE = ("requirepass", "masterauth", "bindpw", "rootpw", "masterpass")  # no words follow these
+_EXPRESSION = _lazy(r"(?:[A-Za-z_$][\w$]*[.?!|&:+*/]+)+[A-Za-z_$][\w$]*|[!&|+*/-].*")
+
+
+def _is_expression(value: str) -> bool:
+    """Return True for code: a name with attributes, or operators between names."""
+    return (
+        bool(_EXPRESSION.fullmatch(value))
+        and max(randomness(each) if len(each) > 9 else 0 for each in re.split(r"[^\w$]+", value)) < 0.5
+    ) or (any(each in value for each in ("&&", "||", "()", "=>", "::", "==")) and randomness(value) < 0.6)
+
+
+_AS = _lazy(
+    r"(?i)={0,2}[\"'`)*_]{0,3}\s(?:as|als|como|comme|is|ist|es|est|para|pour|for|für)\s(?:[\w'-]+\s){0,3}[\w']{0,3}"
+)
+
+
+def _find_odd(text: str) -> list[tuple[int, int]]:
+    """Return the places of all runs that might be a secret if a name is near."""
+    odd = []
+    for match in _TOKENS.finditer(text):
+        value = match[0]
+        if _MIX.search(value) is None or "redacted" in value or value.startswith(("http", "/", "eyJ")):
+            continue
+        value = value.rstrip(_TRAILING)
+        if _PARTS.split(value.lower(), maxsplit=1)[0] in _NO_KEYS or _ID_BEFORE.search(
+            text, match.start() - 12, match.start()
+        ):
+            continue
+        odd.append((match.start(), match.start() + len(value)))
+    return odd
+
+
+_ID_BEFORE = _lazy(
+    r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z"
+)
+NEAR_CHARACTERS = 80
+
+
+def _find_near(  # noqa: PLR0917 - the place of the name, and what is around it
+    text: str, start: int, end: int, odd: list[tuple[int, int]], strength: str, found: list[Span]
+) -> None:
+    """Find random runs in the words before and after the name of a secret."""
+    for number in range(bisect_left(odd, (start - NEAR_CHARACTERS, 0)), len(odd)):
+        begin, last = odd[number]
+        if begin > end + NEAR_CHARACTERS:
+            break
+        value = text[begin:last]
+        if last <= start and _AS.fullmatch(text, last, start) is not None:  # VALUE as the password
+            if _is_strong(value, hexadecimal=True, above=0.33):
+                found.append((begin, last, GENERIC))
+        elif (
+            not any(each in value for each in "/:@.")
+            and _is_strong(value, at_least=10 if strength == "password" else RUN_CHARACTERS_MIN)
+            and randomness(value) >= 0.5
+            and "\n" not in text[min(begin, end) : max(last, start)]
+        ):
+            found.append((begin, last, GENERIC))
+
+
+# -- Tables
+
+
+def _find_cells(text: str, names: list[int], found: list[Span]) -> None:
+    """Find the values in columns whose head has one of the names, in Markdown tables and comma-separated values."""
+    done = 0
+    for name in names:
+        begin = text.rfind("\n", done, name) + 1 if done < name else name + 1
+        end = text.find("\n", name)
+        if name < done or end < 0:
+            continue
+        head = text[max(begin, done) : end]
+        cut = _cut(head)
+        done = end
+        if not cut or any(sign in head for sign in "=:{}()"):
+            continue
+        heads = [cell.strip().strip("`*\"'") for cell in head.split(cut)]
+        columns = {
+            number: strength for number, each in enumerate(heads) if (strength := _strength(each.replace(" ", "_")))
+        }
+        is_head = all(len(each) <= 30 for each in heads)
+        if columns and is_head and (cut == "|" or all(heads)):
+            done = _find_rows(text, end + 1, cut, len(heads), columns, found)
+
+
+def _cut(line: str) -> str:
+    """Return the character between the cells of a line; empty if it has no cells."""
+    if len(line) > CELLS_CHARACTERS_MAX:
+        return ""
+    return "|" if line.count("|") > 1 else next((each for each in ",\t;" if each in line), "")
+
+
+def _find_rows(  # noqa: PLR0917 - the head of the table in four values
+    text: str, place: int, cut: str, cells: int, columns: dict[int, str], found: list[Span]
+) -> int:
+    """Find the values of these columns in the rows that begin at `place`. Returns where the table ends."""
+    while place < len(text):
+        end = text.find("\n", place)
+        end = len(text) if end < 0 else end
+        row = text[place:end]
+        if len(row) > CELLS_CHARACTERS_MAX or row.count(cut) + 1 != cells:
+            break
+        at = place
+        for number, cell in enumerate(row.split(cut)):
+            value = cell.strip().strip("`*\"'")
+            if number in columns and value and not any(each.isspace() for each in value):
+                chosen = columns[number] != "weak" and _is_chosen(value, linked=True)
+                if chosen or _is_strong(value, hexadecimal=True):
+                    begin = at + cell.index(value)
+                    found.append((begin, begin + len(value), GENERIC))
+            at += len(cell) + 1
+        place = end + 1
+    return place
+
+
+CELLS_CHARACTERS_MAX = 2_000  # a longer line is no row of a table that a person reads
+
+# -- A text as a reader sees it
+
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\U000e0000-\U000e01ef"
+)
+_HIDDEN = Pattern(
+    "hidden",
+    (),
+    rf"""(?x)
+    (?P<drop>
+        \x1b(?:\[[0-9;:?]{{0,40}}[@-~]|\][^\x07\x1b\n]{{0,400}}(?:\x07|\x1b\\)|[()][0-9A-Z]|)
+        |\x9b[0-9;:?]{{0,40}}[@-~]
+        |\\{{1,4}}(?:x1[bB]|u001[bB]|u\{{1[bB]\}}|0?33|e)\[[0-9;:?]{{0,40}}[A-Za-z]
+        |\[(?:[0-9]{{1,3}};){{0,5}}[0-9]{{1,3}}m
+        |[{_INVISIBLE}]+|\\{{1,4}}u(?:200[b-fB-F]|feff|FEFF|00ad|00AD|2060)|[\x00-\x08\x0e-\x1a\x7f]+
+        |</?(?:b|i|u|em|strong|code|span|mark|wbr|font|tt|kbd|pre)(?:\s[^<>\n]{{0,100}})?/?>
+        |&(?:shy|zwnj|zwj|ZeroWidthSpace|\#8203|\#x200[bB]);
+    )
+    |(?P<unicode>\\{{1,4}}(?:u00[2-7][0-9a-fA-F]|x[2-7][0-9a-fA-F]))
+    |(?P<percent>%(?:2[0-9A-Fa-f]|3[A-Fa-f]|40|5[BDbd]|7[BDbd]|0[AaDd]))
+    |(?P<entity>&(?:quot|apos|amp|lt|gt|nbsp|\#3[49]|\#x2[27]|\#6[01]|\#58|equals|colon|\#x3[aAdD]);)
+    |(?P<blank>\\{{1,4}}(?:r\\{{1,4}}n|[nrt])|\\\r?\n)
+    |(?P<escaped>\\{{1,4}}(?=["'`/$&_*:=@.!\#-]))
+    """,
+)
+_ENTITIES = {
+    "&quot;": '"',
+    "&apos;": "'",
+    "&amp;": "&",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&nbsp;": " ",
+    "&#34;": '"',
+    "&#39;": "'",
+    "&#x22;": '"',
+    "&#x27;": "'",
+    "&#60;": "<",
+    "&#61;": "=",
+    "&#58;": ":",
+    "&equals;": "=",
+    "&colon;": ":",
+}
+
+
+@lru_cache(maxsize=1)
+def _look_alikes() -> dict[int, str]:
+    """Return the characters that a reader takes for an ASCII character."""
+    table = dict.fromkeys(map(ord, "“”„‟«»＂″❝❞〝〞「」『』"), '"') | dict.fromkeys(map(ord, "‘’‚‛‹›＇′❛❜´"), "'")
+    table |= dict.fromkeys(map(ord, "\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))), " ")
+    table |= dict.fromkeys(map(ord, "‐‑﹣"), "-") | {0x2044: "/", 0x2236: ":", 0xFE55: ":", 0xA789: ":"}
+    table |= dict.fromkeys(map(ord, "│┃┆┊║"), "|")
+    return {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | table
+
+
+class View:
+    """A text as a reader sees it, and where each of its characters is in the original."""
+
+    def __init__(self, text: str) -> None:
+        self._views: list[int] = []  # where a piece of the view begins
+        self._starts: list[int] = []  # and where in the original
+        self._ends: list[int] = []  # -1 for a piece that is unchanged
+        self._pieces: list[str] = []
+        self._length = 0
+        done = 0
+        if not text.isascii():
+            text = text.translate(_look_alikes())
+        for start, end, shown in _hidden(text):
+            if start < done:
+                continue
+            self._add(text[done:start], done, -1)
+            self._add(shown, start, end)
+            done = end
+        self._add(text[done:], done, -1)
+        self.text = "".join(self._pieces)
+
+    def _add(self, shown: str, start: int, end: int) -> None:
+        if shown:
+            self._views.append(self._length)
+            self._starts.append(start)
+            self._ends.append(end)
+            self._pieces.append(shown)
+            self._length += len(shown)
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """Return the place in the original text of the characters from `start` to `end`."""
+        first = bisect_right(self._views, start) - 1
+        last = bisect_right(self._views, end - 1) - 1
+        begin = self._starts[first] + (start - self._views[first] if self._ends[first] < 0 else 0)
+        stop = self._ends[last] if self._ends[last] >= 0 else self._starts[last] + end - self._views[last]
+        return begin, stop
+
+
+def _hidden(text: str) -> list[tuple[int, int, str]]:
+    """Return the places of the text that a reader does not see as they are, and what the reader sees."""
+    found: list[tuple[int, int, str]] = []
+    if not text.isascii() or any(each in text for each in _HIDDEN_BY):
+        match = _HIDDEN_FIRST.search(text)
+        while match is not None:
+            whole = _HIDDEN.regex.match(text, match.start())
+            if whole is not None and whole.end() > whole.start():
+                found.append((whole.start(), whole.end(), _shown(whole)))
+                match = _HIDDEN_FIRST.search(text, whole.end())
+            else:
+                match = _HIDDEN_FIRST.search(text, match.end())
+    if "\n" in text:
+        found = sorted(found + _find_wraps(text), key=lambda each: each[:2])
+    return found
+
+
+_HIDDEN_FIRST = _lazy(
+    rf"[\x1b\x9b\\\[<&%{_INVISIBLE}\x00-\x08\x0e-\x1a\x7f]"
+    r"(?:(?<![\[<&%])|(?<=\[)(?=[0-9])|(?<=<)(?=/?[a-z])|(?<=&)(?=[#a-zA-Z])|(?<=%)(?=[0-7]))"
+)
+_HIDDEN_BY = ("\\", "\x1b", "</", "%2", "%3", "%4", "&", "[0", "[1", "[3", "[9", "\x9b", "\0", "\x08")
+
+
+def _shown(match: re.Match[str]) -> str:
+    match match.lastgroup:
+        case "unicode":
+            return chr(int(match[0][-2:], 16))
+        case "percent":
+            return chr(int(match[0][1:], 16))
+        case "entity":
+            return _ENTITIES.get(match[0], " ")
+        case "blank":
+            return " " if match[0].endswith("t") else "\n"
+        case _:
+            return ""
+
+
+WRAP_CHARACTERS_MIN = 50  # in a narrower line a run that ends it is whole
+_WRAP_HEAD = _lazy(r"[A-Za-z0-9_.+/=~:@%-]+\Z")
+_WRAP_TAIL = _lazy(r"(?:\r?\n)(?:[ \t]{0,12}(?:[>|#*+│]|//){0,2}[ \t]{0,12})([A-Za-z0-9_.+/=~-]{1,200})")
+
+
+def _find_wraps(text: str) -> list[tuple[int, int, str]]:
+    """Find the line breaks within a random run: a long line, and the next begins with the rest of its last word."""
+    found = []
+    before = -1
+    place = text.find("\n")
+    while place >= 0:
+        if place - before > WRAP_CHARACTERS_MIN:
+            stop = place - 2 if text[place - 2 : place] == " \\" else place - 1 if text[place - 1] in "\r\\" else place
+            head = _WRAP_HEAD.search(text, max(before + 1, stop - 200), stop)
+            tail = _WRAP_TAIL.match(text, place)
+            if head is not None and tail is not None and _is_split(head[0], tail[1].rstrip(".")):
+                found.append((stop, tail.start(1), ""))
+        before, place = place, text.find("\n", place + 1)
+    return found
+
+
+def _is_split(head: str, tail: str) -> bool:
+    """Return True if the end of a line and the beginning of the next are parts of one random run."""
+    head = _AFTER_SIGN.split(head)[-1]
+    if tail.isalpha() and (tail.islower() or tail.istitle()) and (len(tail) < 3 or randomness(tail) < 0.4):
+        return False
+    joined = _PARTS.sub("", head[-60:] + tail[:100]).replace("/", "")
+    if not _is_strong(joined, hexadecimal=True, above=0.2):
+        return False
+    return len(head) < 6 or randomness(head[-40:]) >= 0.25 or randomness(tail) >= 0.4
+
+
+_AFTER_SIGN = _lazy(r"[=:@~%]")
+
+
+# -- All rules
+
+GENERIC = "credential"
 _ALL_PATTERNS = (*PATTERNS, _KEY, _PHRASE)
 _HINTS = {  # the numbers of the patterns to try on a text with this hint
     hint: frozenset(number for number, pattern in enumerate(_ALL_PATTERNS) if hint in pattern.hints)
     for each in _ALL_PATTERNS
     for hint in each.hints
 }
-_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, so hints that contain one need no check
+_RARE = (
+    *"=_-./:zxjq",
+    "pass",
+    "ia",
+    "ke",
+    "w",
+    "m",
+    "ec",
+    "",
+)  # most texts lack most of these, so hints that contain one need no check
 _HINTS_WITH = {
     rare: [
         (hint, numbers)
@@ -228,16 +1298,199 @@ _HINTS_WITH = {
     ]
     for place, rare in enumerate(_RARE)
 }
+
+
+class Rules:
+    """The rules for all secrets, or without those of the vendors in `without`."""
+
+    def __init__(self, *, without: frozenset[str] = frozenset()) -> None:
+        self._without = without
+        self._vendors: dict[str, list[tuple[str, Vendor]]] = {}
+        for vendor in VENDORS:
+            if vendor.kind not in without:
+                for prefix in vendor.prefixes:
+                    self._vendors.setdefault(prefix[:3], []).append((prefix, vendor))
+
+    def redact(self, text: str, *, keep_lines: bool = False) -> str:
+        """Return the text with every known kind of secret replaced by `[redacted:<kind>]`.
+
+        With `keep_lines`, the line breaks of a secret stay, so that every line of the text keeps its number.
+        """
+        for _ in range(ROUNDS_MAX):
+            spans = self._search(text)
+            if not spans:
+                break
+            before, text = text, _replace(text, spans, keep_lines=keep_lines)
+            if text == before:
+                break
+        return text
+
+    def _search(self, text: str) -> list[Span]:
+        lower = text.lower()
+        has_runs = max(map(len, text.split()), default=0) >= RUN_CHARACTERS_MIN and _has_runs(text)
+        if not has_runs and not _has_names(text, lower):
+            return []
+        if len(lower) != len(text):
+            lower = _lower(text)
+        spans = self._find(text, lower, has_runs=has_runs)
+        if not text.isascii() or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
+            view = View(text)
+            if view.text != text:
+                shown = self._find(view.text, _lower(view.text), has_runs=_has_runs(view.text))
+                spans += [(*view.original(start, end), kind) for start, end, kind in shown]
+        return spans
+
+    def _find(self, text: str, lower: str, *, has_runs: bool) -> list[Span]:
+        found: list[Span] = []
+        numbers: set[int] = set()
+        for rare, some in _HINTS_WITH.items():
+            if rare in lower:
+                for hint, hinted in some:
+                    if hint in lower:
+                        numbers |= hinted
+        for number in sorted(numbers):
+            if number < len(PATTERNS):
+                pattern = PATTERNS[number]
+                if pattern.kind not in self._without:
+                    places = [(_value_start(match), match.end()) for match in pattern.regex.finditer(text)]
+                    found += [
+                        (start, end, pattern.kind)
+                        for start, end in places
+                        if pattern.kind == "pem" or not _is_filler(text[start : min(end, start + 200)])
+                    ]
+        if has_runs:
+            _find_runs(text, self._vendors, found)
+        for number, judge in ((len(PATTERNS), _assigned), (len(PATTERNS) + 1, _phrase)):
+            if number in numbers:
+                regex = _ALL_PATTERNS[number].regex
+                found += [span for match in regex.finditer(text) if (span := judge(match)) is not None]
+        names = _find_named(text, lower, _find_odd(text) if has_runs or "pass" in lower else [], found)
+        if names and "\n" in text:
+            _find_cells(text, names, found)
+        if " / " in text:
+            _find_logins(text, found)
+        return found
+
+
+def _value_start(match: re.Match[str]) -> int:
+    return match.end("before") if "before" in match.re.groupindex and match["before"] is not None else match.start()
+
+
+def _replace(text: str, spans: list[Span], *, keep_lines: bool) -> str:
+    """Replace the spans; those that overlap become one."""
+    spans = sorted(spans, key=lambda span: span[2] == GENERIC)  # a vendor says more
+    merged: list[list[int]] = []
+    for number, (start, end, _) in sorted(enumerate(spans), key=lambda each: (each[1][0], -each[1][1])):
+        if merged and start < merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+            merged[-1][2] = min(merged[-1][2], number)
+        elif end > start:
+            merged.append([start, end, number])
+    pieces = []
+    done = 0
+    for start, end, number in merged:
+        pieces += [text[done:start], f"[redacted:{spans[number][2]}]"]
+        if keep_lines:
+            pieces.append("\n" * text.count("\n", start, end))
+        done = end
+    return "".join([*pieces, text[done:]])
+
+
+def _lower(text: str) -> str:
+    """Return the text in lower case; every character stays where it is."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(each.lower() if len(each.lower()) == 1 else each for each in text)
+
+
+def _has_runs(text: str) -> bool:
+    """Return True for a text with a long run that does not consist of words."""
+    return any(map(_is_odd, [word for word in text.split() if len(word) >= RUN_CHARACTERS_MIN]))
+
+
+def _is_odd(word: str) -> bool:
+    if "@" in word or "\x1b" in word or not word.isascii():
+        return True
+    return any(_MIX.search(run) for run in _PLAIN_RUN.findall(word))
+
+
+_PLAIN_RUN = _lazy(r"[A-Za-z0-9_%-]{14,}")
+_MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]|[A-Z]{4}[a-z]{4}")
+
+
+_PASS = _lazy(r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
+
+
+_LOGIN = _lazy(
+    r"(?i)(?:log(?:ged)? ?in|sign(?:ed)? in|credential|creds|\buser|account|zugangsdaten|anmelde|identifiants"
+    r"|credenciales)"
+)
+_LOGIN_PAIR = _lazy(
+    r"[\w.@-]{2,64} / "
+    r"(?P<value>(?=[^\s0-9]{0,64}[0-9])(?=[^\sa-z]{0,64}[a-z])[^\s/]{8,64})(?=\s|\Z)"
+)
+
+
+def _find_logins(text: str, found: list[Span]) -> None:
+    """Find the passwords in sentences such as `log in with name / VALUE`."""
+    place = text.find(" / ")
+    while place >= 0:
+        name = text.rfind(" ", max(0, place - 64), place) + 1
+        pair = _LOGIN_PAIR.match(text, name) if name else None
+        if pair is not None and _LOGIN.search(text, max(0, name - 50), name) is not None:
+            value = pair["value"].rstrip(_TRAILING)
+            if len(value) >= 8 and not _is_filler(value):
+                found.append((pair.start("value"), pair.start("value") + len(value), "login"))
+        place = text.find(" / ", place + 3)
+
+
+def _has_names(text: str, lower: str) -> bool:
+    """Return True for a text with a word about secrets, or with characters that may hide one."""
+    if not text.isascii() and any(each in lower for each in _FOREIGN):
+        return True
+    return (
+        ("pass" in lower and _PASS.search(lower) is not None)
+        or "token" in lower
+        or "secret" in lower
+        or "key" in lower
+        or "pw" in lower
+        or "cred" in lower
+        or "clave" in lower
+        or "mdp" in lower
+        or "kennw" in lower
+        or "contrase" in lower
+        or "seed" in lower
+        or (" -" in lower and (" -p" in lower or "-u" in lower or " -a" in lower or " -w" in lower))
+        or (" / " in lower and _LOGIN.search(lower) is not None)
+        or ("=" in text and "cookie" in lower)
+        or (":" in text and _AT_COLON.search(lower) is not None)
+        or ("|" in text and "echo " in lower)
+        or ("'" in text and "identified" in lower)
+        or ('("' in text and ("auth" in lower or "login" in lower))
+        or "\x1b" in text
+    )
+
+
+_AT_COLON = _lazy(r":(?:\*|5432|5433|6432):|bearer|cookie|mnemonic|jeton|senha")
+
+
+_FOREIGN = (  # invisible characters, and what only other alphabets have
+    *"\u200b\u200c\u200d\u2060\ufeff\u00ad",
+    *(each for each in _STEMS if not each.isascii()),
+)
+_ALL = Rules()
 ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round replaces one
 
 
 def redact(text: str) -> str:
     """Return the text with every known kind of secret replaced by `[redacted:<kind>]`."""
-    for _ in range(ROUNDS_MAX):
-        before, text = text, _redact_once(text)
-        if text == before:
-            break
-    return text
+    return _ALL.redact(text)
+
+
+def redact_lines(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a text with the secrets in them replaced, also those of several lines. Their number stays."""
+    return _ALL.redact("\n".join(lines), keep_lines=True).split("\n")
 
 
 def redact_data(value: object, *, key: str = "") -> object:
@@ -266,7 +1519,11 @@ def redact_data(value: object, *, key: str = "") -> object:
 def _redact_named(value: str, key: str) -> str:
     kind = _secret_kind(key) if 0 < len(key) <= KEY_CHARACTERS_MAX else None
     if kind is None:
-        return redact(value)
+        value = redact(value)
+        is_named = 0 < len(key) <= NAME_CHARACTERS_MAX and len(value) >= RUN_CHARACTERS_MIN and bool(_strength(key))
+        return (
+            "[redacted:credential]" if is_named and _is_strong(value, hexadecimal=not _HEX_WORDS.search(key)) else value
+        )
     if kind == "header":
         return redact(f"Cookie: {value}" if "cookie" in key.lower() else f"Authorization: {value}").partition(": ")[2]
     value = redact(value)
@@ -277,7 +1534,7 @@ def _redact_named(value: str, key: str) -> str:
         can_be_one = is_password and bool(_MIXED.search(value) or not _ABOUT.search(value))
     else:
         can_be_one = not (_ABOUT.fullmatch(value) or _DESCRIPTION.fullmatch(value))
-    if not can_be_one or _is_harmless(value, at_least=4 if is_password else 8):
+    if not can_be_one or _is_harmless(value, at_least=4 if is_password else 8, has_labels=False):
         return value
     return value if kind == "pwd" and value.startswith(("/", "~", ".")) else "[redacted:credential]"
 
@@ -293,59 +1550,40 @@ def _secret_kind(key: str) -> str | None:
 
 
 def forget_keys() -> None:
-    """Empty the cache of `_secret_kind`, which contains keys from users' data."""
+    """Empty the caches of names from users' data."""
     _secret_kind.cache_clear()
+    _strength.cache_clear()
 
 
-def _redact_once(text: str) -> str:
-    hints = text.lower()
-    hinted: set[int] = set()
-    for rare, some in _HINTS_WITH.items():
-        if rare in hints:
-            for hint, numbers in some:
-                if hint in hints:
-                    hinted |= numbers
-    for number in sorted(hinted):
-        if number < len(PATTERNS):
-            text = PATTERNS[number].regex.sub(partial(_replace, kind=PATTERNS[number].kind), text)
-        elif number == len(PATTERNS):
-            text = _KEY.regex.sub(_replace_assigned, text)
-        else:
-            text = _PHRASE.regex.sub(_replace_phrase, text)
-    return text
-
-
-def _replace(match: re.Match[str], *, kind: str) -> str:
-    return f"{match.groupdict().get('before', '')}[redacted:{kind}]"
-
-
-def _replace_assigned(match: re.Match[str]) -> str:
-    """Return the matched assignment with its value replaced, or unchanged if the value cannot be a secret."""
+def _assigned(match: re.Match[str]) -> Span | None:
+    """Return where the value of an assignment is; None if it cannot be a secret."""
     kind = match.lastgroup or ""
     value = match[kind].rstrip("\\")  # the closing quote was escaped
     if _is_harmless(value, at_least=6 if _is_password(match["key"]) else 8) or _is_working_directory(match, value):
-        return match[0]
+        return None
+    if (
+        not _is_password(match["key"])
+        and not match["key"].isupper()
+        and _WORD.fullmatch(value)
+        and randomness(value) < 0.34
+    ):
+        return None  # "importToken": "template"
     if kind == "bare" and (
         match.string.startswith(("(", "[", "{"), match.end()) or _is_code(value, key=match["key"], gap=match["gap"])
     ):
-        return match[0]
-    return _remove_value(match, kind, value)
+        return None
+    return match.start(kind), match.start(kind) + len(value), GENERIC
 
 
-def _replace_phrase(match: re.Match[str]) -> str:
-    """Return an assignment with its quoted phrase replaced, or unchanged if the phrase is not a password."""
+def _phrase(match: re.Match[str]) -> Span | None:
+    """Return where the quoted phrase of an assignment is; None if it is not a password."""
     kind = match.lastgroup or ""
     value = match[kind].rstrip("\\")
     if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(match, value):
-        return match[0]
+        return None
     if not _MIXED.search(value) and ("=" not in match["gap"] or _ABOUT.search(value)):
-        return match[0]
-    return _remove_value(match, kind, value)
-
-
-def _remove_value(match: re.Match[str], kind: str, value: str) -> str:
-    start = match.start(kind) - match.start()
-    return f"{match[0][:start]}[redacted:credential]{match[0][start + len(value) :]}"
+        return None
+    return match.start(kind), match.start(kind) + len(value), GENERIC
 
 
 def _is_password(key: str) -> bool:
@@ -356,8 +1594,41 @@ def _is_working_directory(match: re.Match[str], value: str) -> bool:
     return match["key"].lower() == "pwd" and value.startswith(("/", "~", "."))
 
 
-def _is_harmless(value: str, *, at_least: int) -> bool:
-    return len(value) < at_least or len(set(value)) <= 2 or bool(_PLACEHOLDER.match(value) or _ADDRESS.fullmatch(value))
+def _is_filler(value: str) -> bool:
+    """Return True for what an example has in place of a secret, such as `<your-token>` or `ghp_xxxx`."""
+    if _PLACEHOLDER.match(value):
+        return True
+    lower = value[:JUDGED_CHARACTERS_MAX].lower()
+    if any(each in lower for each in _FILLERS):
+        return True
+    return ("example" in lower or "replace" in lower or "dummy" in lower or "todo" in lower) and bool(
+        _FILLER_WORD.search(value)
+    )
+
+
+def _is_placeholder(value: str) -> bool:
+    return len(set(value)) <= 2 or _is_filler(value)
+
+
+def _is_sequence(value: str) -> bool:
+    """Return True for a run that is little more than the alphabet and the digits in their order."""
+    return len(value) >= RUN_CHARACTERS_MIN and len(_SEQUENCE.sub("", value[:JUDGED_CHARACTERS_MAX])) < 8
+
+
+def _is_harmless(value: str, *, at_least: int, has_labels: bool = True) -> bool:
+    if len(value) < at_least or _is_placeholder(value) or _ADDRESS.fullmatch(value):
+        return True
+    return has_labels and _is_label(value)
+
+
+def _is_label(value: str) -> bool:
+    """Return True for a word that a form shows beside a field, such as `Contraseña`."""
+    if value.isalpha():
+        return not value.isascii() or value.istitle() or bool(_NAMED.search(value))
+    return _SNAKE.fullmatch(value) is not None and _NAMED.search(value) is not None
+
+
+_SNAKE = _lazy(r"[a-z]+(?:[_-][a-z]+)+")  # expired_token, my-client-secret
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:

@@ -44,7 +44,7 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hooks of coding agents record, in all spaces. `mica upkeep hooks` switches hooks off or on for one space."""
+    """The settings of hooks, for all spaces. `mica upkeep hooks` switches hooks off or on for one space."""
 
     enabled: bool = True
     prompts: bool = True  # store prompts and answers, redacted; without it turns have no text
@@ -288,7 +288,10 @@ def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) 
 
 
 def _describe_value(error: str, values: object) -> str:
-    """Return ", not <value>" if the value of the key in `error` is a number or boolean; else an empty string."""
+    """Return the end of an error message, such as ", not 7": the invalid value in `values` that `error` is about.
+
+    The result is empty if this value is not a number or boolean.
+    """
     for name in error.rpartition("`$.")[2].rstrip("`").split("."):
         values = values.get(name) if isinstance(values, dict) else None
     return f", not {values!r}" if isinstance(values, bool | int | float) else ""

@@ -64,3 +64,12 @@ def test_a_damaged_payload_of_any_client_raises_nothing(client: str, data: st.Da
     assert found
     if spoiled.denied:
         assert not navigation(found)
+
+
+def test_secrets_in_paths_are_redacted() -> None:
+    """keeps: U-09"""
+    secret = "gh" + "p_" + "a1B2" * 9
+    names = FileNames("/home/ann/shop")
+
+    assert names.name(f"/home/ann/shop/tmp/{secret}/a.py", None) == "tmp/[redacted:github]/a.py"
+    assert names.absolute(f"/tmp/{secret}", None) == "/tmp/[redacted:github]"

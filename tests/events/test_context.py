@@ -431,3 +431,23 @@ async def test_a_subprocess_continues_the_chain(tmp_path: Path, home: Settings) 
         ]
         assert {event.context for event in below} == {Context(session="s1", agent="scout")}
         assert json.dumps(memory.carrier()) == "{}"
+
+
+def test_secrets_in_a_context_are_redacted() -> None:
+    """keeps: U-09. In every field and label, and also when the values were seen before."""
+    secret = "gh" + "p_" + "a1B2" * 9
+    for _ in range(2):
+        context = Context().with_({"branch": f"fix/{secret}", "token": "hunter2" * 2}, **dict.fromkeys(FIELDS, secret))
+        assert {getattr(context, name) for name in FIELDS} == {"[redacted:github]"}
+        assert context.labels == (("branch", "fix/[redacted:github]"), ("token", "[redacted:credential]"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["s1", "req-1", "3f2504e0-4f89-41d3-9a0c-0305e82c3301", "4bf92f3577b34da6a3ce929d0e0e4736", "a" * 200, "ä" * 40],
+)
+def test_ordinary_values_of_a_context_are_unchanged(value: str) -> None:
+    context = Context().with_({"branch": value}, **dict.fromkeys(FIELDS, value))
+
+    assert {getattr(context, name) for name in FIELDS} == {value}
+    assert context.labels == (("branch", value),)

@@ -273,6 +273,14 @@ async def test_one_tag_may_be_given_as_text(memory: Memory) -> None:
     assert (await memory.search("spot")).marks[0].mark.tags == ("gotcha",)
 
 
+async def test_secrets_in_tags_are_redacted(memory: Memory) -> None:
+    """keeps: U-09"""
+    secret = "ghp_" + "a1B2" * 9
+    mark = await memory.events.get(memory.mark("moved the key", tags=[secret, "#keys"]).id)
+
+    assert mark.data["tags"] == ["redacted:github", "keys"]
+
+
 async def test_secrets_are_redacted_in_marks_but_not_in_events(memory: Memory) -> None:
     secret = "ghp_" + "a1B2" * 9
     mark = await memory.events.get(memory.mark(f"token {secret}", why=secret).id)

@@ -231,3 +231,11 @@ def test_a_name_may_be_given_as_the_command() -> None:
     assert check_slug("/nav:fix-login") == "fix-login"
     assert check_slug("a" * 60) == "a" * 60
     assert trail().name == "nav:fix-login"
+
+
+def test_a_name_that_looks_like_a_secret_is_refused_and_not_shown() -> None:
+    slug = "glp" + "at-" + "a1b2c3d4e5f6g7h8i9j0"
+    with pytest.raises(InvalidInput, match="looks like a secret") as refused:
+        check_slug(slug)
+
+    assert slug not in str(refused.value)

@@ -164,12 +164,13 @@ def _adjust_for_shape(points: dict[BeliefKind, float], sentence: str, spoken: Se
 
 
 def _adjust_for_user(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
-    if _IMPERATIVE.matches(sentence) or _ORDER_AFTER_COMMA.matches(sentence):
+    is_order = _IMPERATIVE.matches(sentence)
+    if is_order or _ORDER_AFTER_COMMA.matches(sentence):
         points["fact"] -= 4
         points["task"] -= 2
         points["gotcha"] -= 2
         points["preference"] -= 1
-        points["rule"] -= 0.6
+        points["rule"] -= 0.6 if is_order else 0
     if _STATUS.matches(sentence) or _PAST.matches(sentence):
         points["fact"] -= 1.5
     if points["rule"] >= 2 and points["preference"] < 3:

@@ -243,15 +243,16 @@ class _Lesson:
             changed = msgspec.structs.replace(
                 changed,
                 text=stated.text,
-                kind=stated.kind or belief.kind,
+                kind=belief.kind if stated.kind is None or stated.is_unsure else stated.kind,
                 by=testimony.by,
                 place=stated.place,
                 session=testimony.session,
                 user=testimony.user,
                 agent=testimony.agent,
             )
-            if state == "forming" and first_state(testimony.by, stated.place, changed.kind) != "forming":
-                changed = msgspec.structs.replace(changed, state="held")
+            if state == "forming" and not stated.is_unsure:
+                first = first_state(testimony.by, stated.place, changed.kind, is_tagged=stated.is_tagged)
+                changed = msgspec.structs.replace(changed, state=first)
         return msgspec.structs.replace(changed, at=min(belief.at, testimony.at))
 
     def _create(self, stated: Assertion, kind: BeliefKind, subject: Subject) -> Belief:

@@ -1,10 +1,10 @@
-"""Snapshots: the log of a space as it was at a past time, copied into a separate store. Not built for speed.
+"""Snapshots: the log of a space as it was at a past time, copied into a separate store. This is slow.
 
-The time of an event says when it happened, and most events are recorded at once. Some are recorded later: imported
-transcripts, and marks with an explicit time. So the time alone does not show whether an event was already recorded. But
-some kinds of events, such as the records of briefs, always get their time when they are recorded. Positions follow the
-order of recording. Therefore every event with a higher position than such a record was recorded after the time of this
-record.
+A snapshot contains the events that were recorded by that time. The time of an event does not show this, because it is
+the time at which the event happened, and some events are recorded later: those of imported transcripts, and marks with
+an explicit time. Positions show it, because they follow the order of recording. Some kinds of events, such as the
+records of briefs, always get their time when they are recorded. So every event with a higher position than such a
+record was recorded after the time of this record.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ async def doctor(memory: Memory, output: Output) -> None:
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What `mica doctor` found in a space."""
+    """The results of examining a space: its contents, what is waiting, and problems."""
 
     location: str
     exists: bool
@@ -133,7 +133,7 @@ async def _examine(memory: Memory, stored: list[str], *, place: Path | str, is_q
 
 
 def _advice(examined: Examination) -> list[str]:
-    """Return one sentence for each problem, with what to do about it."""
+    """Return one sentence for each problem that was found; it says what to do."""
     advice = [*examined.problems, *map(_describe_failure, examined.failed_work)]
     if examined.refused:
         events = plural(examined.refused, "event")

@@ -67,7 +67,10 @@ def _is_plain_group(command: click.Command) -> bool:
 
 
 def with_option_of_same_meaning(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the error about an unknown option with the option of the same meaning, if its command has it."""
+    """Return an error about an unknown option, which suggests the known option with the same meaning.
+
+    If the command has no such option, the error is returned unchanged.
+    """
     known = OPTIONS.get(error.option_name)
     if known is None or error.ctx is None or not any(known in each.opts for each in error.ctx.command.params):
         return error

@@ -70,8 +70,8 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove mica from coding agents.
 
-    Without CLIENTS, from all of them. Files that were not changed since are restored byte for byte; in others only
-    mica's entries are removed. Everything that was recorded stays.
+    Without CLIENTS, mica is removed from all of them. Files that were not changed since are restored byte for byte; in
+    others only mica's entries are removed. Everything that was recorded stays.
 
     Example: mica uninstall --yes
     """

@@ -1,4 +1,4 @@
-"""navigate, and trails replay and report: the files a task needs, and what suggesting them saved."""
+"""navigate, and trails replay and report: the files a task needs, and the tokens that suggesting them saves."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def replay(
 
 
 class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What mica costs in every session, even if it is not used: the descriptions of its tools, and the first brief."""
+    """The tokens that mica costs in every session, even if it is not used: those of its tools and a first brief."""
 
     sessions: int
     schema_tokens: int
@@ -147,7 +147,7 @@ class SessionCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def session_cost(replayed: Replay, *, brief_tokens: int) -> SessionCost:
-    """Compute what mica itself costs in the replayed sessions, and what remains of the savings after that cost."""
+    """Compute what mica itself costs in the replayed sessions, and how much of the savings is left after that cost."""
     sessions = len({row.session or row.task for row in replayed.rows})
     schema_tokens = about(msgspec.json.encode([tool.listing() for tool in TOOLS]).decode())
     net = replayed.net_tokens - sessions * (schema_tokens + brief_tokens)

@@ -66,7 +66,7 @@ class Output:
 
 
 def folder_off_path() -> str | None:
-    """Return the folder of the running `mica` if PATH does not contain it; None if it does, or under `python -m`."""
+    """Return the folder of the running `mica` if it is missing from PATH; otherwise, and under `python -m`, None."""
     running = Path(sys.argv[0])
     on_path = shutil.which("mica")
     if running.name != "mica" or (on_path is not None and running.exists() and Path(on_path).samefile(running)):
@@ -75,7 +75,7 @@ def folder_off_path() -> str | None:
 
 
 def program() -> str:
-    """Return what starts mica in this shell: `mica`, or the path of the running program if PATH does not contain it."""
+    """Return the command that starts mica in this shell: `mica`, or its path if PATH does not contain its folder."""
     if (folder := folder_off_path()) is None:
         return "mica"
     running, here = Path(folder) / "mica", Path.cwd()
@@ -83,12 +83,12 @@ def program() -> str:
 
 
 def pasteable(text: str) -> str:
-    """Return a text in which each suggested command, such as `mica up`, can be pasted into this shell."""
+    """Return the text with each suggested command, such as `mica up`, in a form that this shell can run."""
     return text.replace("`mica ", f"`{program()} ")
 
 
 def escape_control(text: str) -> str:
-    """Return a JSON text with the same value in which no character controls a terminal."""
+    """Escape control characters in a JSON text, so that it cannot control a terminal. The JSON value stays the same."""
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

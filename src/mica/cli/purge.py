@@ -271,7 +271,7 @@ async def pin(memory: Memory, output: Output, *, references: tuple[str, ...]) ->
 @click.argument("references", metavar="ID…", nargs=-1, required=True)
 @memory_command
 async def unpin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
-    """Let retention remove events again.
+    """Undo `mica upkeep pin`: retention may remove these events.
 
     Example: mica upkeep unpin 12
     """

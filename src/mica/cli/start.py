@@ -103,9 +103,10 @@ def up(
     --space, only the transcripts of that space's project are imported. With --store, or the setting `store`, all
     projects are merged into that one store.
 
-    In a terminal it asks before it imports. Without one it imports, except that merging into a store needs --yes. Run
-    it again to import what is new. Without transcripts it shows the named space, or this directory's if it has a
-    session. Otherwise it shows the bundled sample, which has a space of its own; --sample shows it at any time.
+    In a terminal, the command asks before it imports. Without a terminal it imports, but merging into a store then
+    needs --yes. Run the command again to import what is new. Without transcripts it shows the named space, or this
+    directory's if it has a session. Otherwise it shows the bundled sample, which has a space of its own; --sample shows
+    it at any time.
 
     The dashboard, the HTTP API, live events and MCP are served on one port until Ctrl-C. The printed link works once,
     and the browser that opens it may read and write; `mica server open` makes another. With --once or --json nothing is
@@ -146,7 +147,7 @@ def up(
 
 
 def _check_sample(options: Sequence[str]) -> None:
-    """Raise UsageError if options were given that choose something else than the sample."""
+    """Raise UsageError if `--sample` is combined with options that choose another space."""
     if options:
         raise click.UsageError(
             f"--sample shows the bundled transcripts in their own space; leave out {' and '.join(options)}"
@@ -196,8 +197,9 @@ def _start_import(
 ) -> Start | None:
     """Plan the imports, ask whether to import, and return which space to show.
 
-    If nothing is imported, that is the chosen space, or one with sessions. Without one, it is the sample if there was
-    nothing to import; if the user declined, it is this directory's space, or None if that is empty.
+    If nothing is imported, the chosen space is shown, or else a space with sessions. If there is no such space, the
+    sample is shown, unless the user declined an import: then this directory's space is shown, or nothing (None) if it
+    is empty.
     """
     plans = _plan_projects(places, settings=settings, into=into, only=only, output=output)
     here = target(settings, None, None)
@@ -238,7 +240,7 @@ def _describe_absence(places: Sequence[TranscriptFolder], only: Path | str | Non
 
 
 class Holdings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a space holds: numbers of events and marks, and whether any is of a session."""
+    """How many events and marks a space has, and whether any of its events belongs to a session."""
 
     events: int = 0
     marks: int = 0

@@ -1,4 +1,4 @@
-"""The group trails: files that are useful together, learned from what agents opened."""
+"""The commands of `mica trails`. A trail is a set of files that proved useful together for a kind of task."""
 
 from __future__ import annotations
 

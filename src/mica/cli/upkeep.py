@@ -136,7 +136,7 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
 
 
 def _check_destination(destination: str) -> None:
-    """Raise InvalidInput for a copy in memory, or in a folder that does not exist."""
+    """Raise InvalidInput if a copy would go into memory, or into a folder that does not exist."""
     if destination == ":memory:":
         raise InvalidInput("a copy in :memory: would be lost when this command ends; give a file or an address")
     folder = Path(destination).expanduser().absolute().parent

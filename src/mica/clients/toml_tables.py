@@ -27,7 +27,7 @@ def table_at(text: str, keys: Sequence[str]) -> object:
 
 
 def with_table(text: str, keys: Sequence[str], table: Mapping[str, str | bool]) -> str:
-    """Return `text` with a table added at the end. Raises InvalidInput if another value has its name."""
+    """Return `text` with a table added at the end. Raises InvalidInput if `keys` already has another value."""
     _parse(text)
     end = "\r\n" if "\r\n" in text else "\n"
     lines = [_header(keys), *(f"{_key(key)} = {_encode(value)}" for key, value in table.items())]

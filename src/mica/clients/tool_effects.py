@@ -20,6 +20,7 @@ from mica.clients.shell.parser import commits
 from mica.clients.shell.shown_lines import ShellStep
 from mica.clients.shell.steps import steps
 from mica.model.event import MARK, Origin
+from mica.model.text_cache import remember_texts
 from mica.redact import redact
 from mica.tokens import about
 
@@ -56,6 +57,11 @@ class EventDraft(msgspec.Struct, frozen=True):
     inner: bool = False  # its parent will be the first draft of the same call
 
 
+@remember_texts(4_096)  # a session reads the same files again and again
+def _redacted_path(path: str) -> str:
+    return redact(path)
+
+
 class FileNames:
     """Makes paths relative to a root folder, and remembers the last known number of lines of each file."""
 
@@ -65,11 +71,11 @@ class FileNames:
 
     def name(self, path: str, cwd: str | None) -> str:
         """Return `path` relative to the root, or absolute if it is outside the root."""
-        return relative_path(path.replace("\0", "�"), root=self.root, cwd=cwd)
+        return _redacted_path(relative_path(path.replace("\0", "�"), root=self.root, cwd=cwd))
 
     def absolute(self, folder: str, cwd: str | None) -> str:
         """Return the absolute path of a folder in a tool call's arguments."""
-        return relative_path(folder.replace("\0", "�"), root=None, cwd=cwd or self.root)
+        return _redacted_path(relative_path(folder.replace("\0", "�"), root=None, cwd=cwd or self.root))
 
     def length(self, name: str) -> int | None:
         """Return the last known number of lines of a file; None if unknown."""

@@ -349,7 +349,7 @@ class Crystallizer:
         return due_periods
 
     async def _last_activity(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
-        """Return the time of the last event of each session that has events, but no mark, after `since`.
+        """Map each session that had events, but no marks, after `since` to the time of its last event.
 
         `latest` maps each session to the time of its last mark. The sessions are read one by one, because half an hour
         may hold a million events.
@@ -381,7 +381,7 @@ class Crystallizer:
             last = max(event.position or 0 for event in page)
 
     async def _stale(self, level: Level, closed: Collection[str], request: CrystalScope) -> list[Due]:
-        """Return the crystals that lost a source, as periods to be made again; periods in `closed` are left out."""
+        """Return the crystals that lost a source, as due periods. Crystals whose period is in `closed` are left out."""
         if request.session is not None:
             return []
         stale = await self._crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
@@ -437,10 +437,10 @@ class Crystallizer:
         return await live_marks(self._texts, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """Return each purged epoch in `survivors` as a due period without sources, so that it gets no new crystal.
+        """Return each purged epoch in `survivors`: without sources, so that it gets no new crystal, or as waiting.
 
-        An epoch is returned as waiting instead if one of its weeks may still get a new crystal. `spent` are the sources
-        that turned out to be too short for a crystal; they are not waited for.
+        An epoch waits while one of its weeks may still get a crystal, because the epoch is then made again from that
+        week. `spent` are sources that turned out to be too short for a crystal; they need not be waited for.
         """
         if not survivors:
             return []
@@ -475,7 +475,7 @@ class Crystallizer:
         return due
 
     async def _marks_of(self, root: EventId) -> tuple[Mark, ...]:
-        """Return the live marks among an event and its descendants. Raises UnknownEvent."""
+        """Return the marks, except retracted ones, among an event and its descendants. Raises UnknownEvent."""
         event = await self._log.get(root)
         if event is None:
             raise UnknownEvent(root)
@@ -626,10 +626,10 @@ class Crystallizer:
 
 
 def _is_of(due: Due, replaced: Collection[EventId], removed: RemovedCrystals) -> bool:
-    """Return True if `due` is the period of a removed crystal, or replaces one.
+    """Return True if `due` concerns a crystal that a purge removed.
 
-    A waiting period must be the period of a removed crystal. A due period must have no sources, or a source in
-    `replaced`, which has the sources and the successors of removed crystals.
+    A waiting period does so if a crystal of this period was removed. A due period does so if it has no sources, or if
+    one of its sources is in `replaced`: the sources of removed crystals, and the crystals that succeeded removed ones.
     """
     if isinstance(due, Waiting):
         return due.period in removed.periods

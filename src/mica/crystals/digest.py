@@ -229,9 +229,9 @@ class TextReader:
                 )
 
     def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
-        """Return the last clause of a long sentence, once for each occurrence of the sentence in `same`.
+        """Return the last clause of a long sentence, once for each of its occurrences, which are in `same`.
 
-        Returns an empty list if the sentence has one clause only, or if the clause is not readable by itself.
+        The result is empty if the sentence has only one clause, or if the clause cannot be read by itself.
         """
         if not (text := tail(same[0].text)):
             return []
@@ -240,9 +240,10 @@ class TextReader:
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
-    """Return the worth of each mentioned unit (term or identifier).
+    """Return the worth of each mentioned unit (term or identifier): how much it adds to a digest that mentions it.
 
-    It is the salience of the unit, minus INDIFFERENT times the mean salience, multiplied by the rarity of the unit.
+    The worth is the salience of the unit, minus INDIFFERENT times the mean salience, multiplied by the rarity of the
+    unit.
     """
     known = {unit: likely[unit] for unit in dict.fromkeys(mentioned) if unit in likely}
     bar = INDIFFERENT * sum(known.values()) / max(1, len(known))

@@ -32,7 +32,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
     def besides(self, known: Collection[EventId]) -> Material:
-        """Return the material without the sources whose marks are all in `known`."""
+        """Return the sources of which at least one mark is not in `known`."""
         fresh = [each for each in self.sources if not set(self.marks[each.id]) <= set(known)]
         return Material(
             sources=tuple(fresh),

@@ -31,7 +31,7 @@ SESSION_MARKS_MIN = 5  # smaller sessions are pooled
 
 
 class Survivor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a purged epoch or tree crystal, to make it again from its remaining sources."""
+    """A record of a purged epoch or tree crystal, from which it can be made again from its remaining sources."""
 
     crystal: EventId  # the purged one
     period: str
@@ -119,9 +119,9 @@ def sessions(
     """Yield the sessions, and daily pools of small sessions, that can be crystallized now, and those that must wait.
 
     `marks` are the marks that no crystal covers, and `live` the present crystals of their sessions and pools. A session
-    is over if it is in `ended`, or if it had no event for the time `idle`; `last_at` has the time of the last event of
-    sessions that had events after their last mark. With `forced`, every session counts as over. Marks in `sealed`
-    belonged to a crystal that was removed, so they are included even if their session is not over.
+    is over if it is in `ended`, or if it had no event for the time `idle`. The time of its last event is in `last_at`,
+    if that event is later than its last mark. With `forced`, every session counts as over. Marks in `sealed` belonged
+    to a crystal that was removed, so they are included even if their session is not over.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
@@ -174,7 +174,11 @@ def is_of_another(mark: Mark, period: str) -> bool:
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
-    """Map each period to its crystals. The period of a session also lists the crystals of later days of the session."""
+    """Map each period to its crystals.
+
+    A session that lasts several days may have a crystal for each later day, whose period ends with the date. The period
+    of the session also lists these crystals.
+    """
     by_period: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_period[crystal.period].append(crystal)
@@ -237,8 +241,8 @@ def weeks(
 ) -> Iterator[DuePeriod[Crystal] | Waiting]:
     """Yield the weeks that can be crystallized now, and those that must wait.
 
-    `crystals` are the day crystals that no week crystal covers; `live` has the week crystals by period. `again` and
-    `forced` work as in `days`.
+    `crystals` are the day crystals that no week crystal covers; `live` has the week crystals by period. With
+    `forced`, every week counts as over. The periods in `again`, whose crystals were removed, always count as over.
     """
     by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
@@ -264,9 +268,10 @@ def epochs(
     """Yield the epochs that can be crystallized now, and the one that waits for its milestone.
 
     `crystals` are the week crystals that no epoch covers. A milestone ends an epoch and begins the next one. `live` has
-    the epoch crystals by period, and `survivors` what is known of purged ones. `homes` maps the period of a week to
-    that of its former epoch; a new revision of the week belongs to that epoch again. With `forced`, the last epoch ends
-    without a milestone, and gets the name `label`. The period of an epoch does not contain the text of its milestone.
+    the epoch crystals by period, and `survivors` the records of purged ones. `homes` maps weeks to the epochs that they
+    belonged to before, by period: a new crystal of such a week is added to the same epoch again. With `forced`, the
+    last epoch ends without a milestone, and gets the name `label`. Periods contain no text of milestones, because a
+    milestone may be purged later.
     """
     known = live or {}
     gone = {each.period: each for each in survivors}

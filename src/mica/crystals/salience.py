@@ -75,9 +75,9 @@ def _unit(word: str) -> str:
 
 @remember_texts(65_536)
 def _identifier(name: str) -> str:
-    """Return the last part of a dotted name or path; an empty string if that is a plain word.
+    """Return the last part of a dotted name or path, or an empty string if this part is a plain word.
 
-    For example `engine.ts` for `src/app/engine.ts`, and `asdict_` for `attr.asdict_`.
+    For example, it returns `engine.ts` for `src/app/engine.ts`, and `asdict_` for `attr.asdict_`.
     """
     last = re.split(r"[/:]", name.rstrip(".:/-"))[-1]
     if "." in last and not _ENDING.search(last):

@@ -36,8 +36,8 @@ async def survivors(
 ) -> list[Survivor]:
     """Return survivors for the epoch and tree crystals in `removed`, from which these can be made again.
 
-    If records of earlier purges (`records`) are purged as well, the survivors in these records are included, without
-    their labels. A survivor is left out if its period contains text that is purged (by `selection`).
+    `records` are the records of earlier purges that are purged now. Their survivors are returned, too, but without
+    labels. A survivor is left out if its period contains text that `selection` purges.
     """
     found = [await _survivor(log, each) for each in removed if each.level == "epoch" or each.is_tree]
     # Labels in a purged record are dropped with it.
@@ -57,7 +57,7 @@ async def _survivor(log: EventLog, crystal: Crystal) -> Survivor:
 
 
 def _redact(survivor: Survivor, selection: Selection) -> Survivor:
-    """Return the survivor without purged text: without a label, and without names of weeks, that contain such text."""
+    """Return the survivor without its label and its names of weeks, if these contain purged text."""
     return msgspec.structs.replace(
         survivor,
         label=None if survivor.label is None or selection.is_in(survivor.label) else survivor.label,
@@ -95,7 +95,10 @@ class Survivors(msgspec.Struct, frozen=True, kw_only=True):
         return cls(pending=tuple(each for each in pending if each.crystal not in followed), known=tuple(known))
 
     def homes(self, epochs: Iterable[Crystal]) -> dict[str, str]:
-        """Map the period of each recorded week to that of its epoch, if the epoch is in `epochs` or pending."""
+        """Map each week of a purged epoch to that epoch, by period.
+
+        An epoch is included if it is in `epochs`, or if it has not been made again yet.
+        """
         there = {epoch.period for epoch in epochs}.union(each.period for each in self.pending)
         return {week: each.period for each in self.known if each.period in there for week in each.weeks}
 

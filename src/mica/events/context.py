@@ -194,10 +194,10 @@ def narrow(  # noqa: PLR0917 - positional for speed
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """Return the current context and parent of this space, with fields replaced, labels added, or another parent.
+    """Return a copy of the current context and parent of this space, with changes.
 
-    A field or parent that is None stays as it is. `base` is used instead of the current context if no `with` block of
-    this space is open. Raises InvalidContext for an invalid value or parent.
+    Fields and the parent are replaced unless they are None, and labels are added. If no `with` block of this space is
+    open, `base` is used instead of the current context. Raises InvalidContext for an invalid value or parent.
     """
     frame = _get_frames()
     here = base if frame is None else frame.here if frame.space is space else current(space) or base

@@ -39,12 +39,12 @@ def _refusal(event: Event, reason: str) -> Event:
 
 
 def _moved_id(identifier: EventId) -> EventId:
-    """Return the id under which an event is stored if another event has its own. It is the same at every attempt."""
+    """Return the new id for an event whose id another event already has. The new id is the same at every attempt."""
     return event_id(writer_named("moved"), sequence_named(identifier))
 
 
 def _moved(event: Event, ids: Mapping[EventId, EventId]) -> Event:
-    """Return an event with new ids for itself, its parent and its root, as far as `ids` has them."""
+    """Return a copy of an event in which the ids of itself, its parent and its root are replaced as `ids` says."""
     parent = None if event.parent_id is None else ids.get(event.parent_id, event.parent_id)
     root = ids.get(event.root_id, event.root_id)
     return msgspec.structs.replace(event, id=ids.get(event.id, event.id), parent_id=parent, root_id=root)
@@ -189,9 +189,10 @@ class JournalFold:
             await self._confirm(leftover)
 
     async def _confirm(self, leftover: Leftover) -> None:
-        """Ask the store for the last event of each segment that claims to be stored, also before it is removed.
+        """Ask the store whether the segments that a dead writer marked as stored are really stored.
 
-        A purged event is there as a tombstone, and a refused one as the event that says so.
+        It is enough to ask for the last event of each segment. If the event was purged or refused, the store has
+        another event with its id.
         """
         if asked := leftover.unconfirmed:
             leftover.confirm(asked, stored={event.id for event in await self._find(asked)})

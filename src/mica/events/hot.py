@@ -232,9 +232,9 @@ class Hot:
             yield from chunk.matches()
 
     def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[FrameChunk]:
-        """Yield chunks, the one written last first, with every event whose context `fits_context` accepts.
+        """Yield the chunks of the segments, the latest first.
 
-        If `fits_context` is None, the chunks have every event.
+        With `fits_context`, only the events whose context it accepts are selected in each chunk; with None, all are.
         """
         order = 0
         for segment, first, last in reversed(self._stretches):
@@ -291,7 +291,7 @@ def _root_of(match: HotMatch) -> tuple[WriterId, int]:
 
 
 class LogWithPending:
-    """A reader of a store together with the events in segments that are not stored yet."""
+    """Reads a store and the segments as one log: stored events, and events in segments that are not stored yet."""
 
     def __init__(self, store: Reads, hot: Hot) -> None:
         self.log = PendingLog(store.log, hot)

@@ -130,7 +130,10 @@ class Journal:
         return next((batch for inner in self._inners if (batch := inner.batch(limit)) is not None), None)
 
     def _check(self, segment: Segment, last: int) -> None:
-        """Check the frames before `last` against their checksums, and cover them and one closed segment with theirs."""
+        """Compare the frames before `last` with their checksums, and report damage. Then add missing checksums.
+
+        Checksums are added for the frames before `last`, and for one other segment, which is no longer written.
+        """
         known = segment.problem
         segment.check(last)
         if segment.problem != known:

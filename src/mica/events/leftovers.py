@@ -104,7 +104,7 @@ class WriterFolder:
 
 
 def _folders_to_change(path: Path) -> list[Path]:
-    """The folders that get a new entry when this one is made: its parent, and above if that does not exist either."""
+    """The folders to sync when `path` is created: its parent, and each missing ancestor with its own parent."""
     changed = [path.parent]
     while not changed[-1].exists():
         changed.append(changed[-1].parent)
@@ -152,7 +152,7 @@ class Leftover:
 
     @property
     def open_segments(self) -> int:
-        """The number of mapped segments; at least 1, because the open lock file counts too."""
+        """The number of open files: the mapped segments, but at least 1 for the lock file."""
         return max(1, len(self._segments))
 
     @property
@@ -182,11 +182,17 @@ class Leftover:
 
     @property
     def unconfirmed(self) -> list[EventId]:
-        """For each segment that claims to be stored in part, the last event that would be. The store must be asked."""
+        """The ids to look up in the store, one for each segment that counts as stored at least in part.
+
+        It is the id of the last event that should be stored.
+        """
         return list(self._unconfirmed)
 
     def confirm(self, asked: Collection[EventId], *, stored: Collection[EventId]) -> None:
-        """Take the store's answer about unconfirmed events. A segment whose event is missing is stored again."""
+        """Compare the segments with the store: of the events in `asked`, only those in `stored` are in the store.
+
+        If the event of a segment is missing there, the segment counts as not stored, so that all of it is stored again.
+        """
         for identifier in asked:
             segment = self._unconfirmed.pop(identifier, None)  # another caller may have asked, too
             if segment is not None and identifier not in stored:

@@ -97,7 +97,7 @@ def mark_data(
     """Build the data of a mark's event. Raises InvalidInput for an empty text, and any error that `check` raises.
 
     `check` is called once, with the text, `why`, the principles and the tags as separate arguments. Then secrets are
-    redacted in all of them except the tags. `#milestone` in the text is added to the tags. Other words after `#` are
+    redacted in all of them. `#milestone` in the text is added to the tags. Other words after `#` are
     not, because most of them are numbers, colours or code.
     """
     if not isinstance(text, str) or not text.strip():
@@ -105,7 +105,7 @@ def mark_data(
     tags = [tags] if isinstance(tags, str) else tags
     principles = [principles] if isinstance(principles, str) else principles
     check(text, why or "", *principles, *tags)
-    listed = [tag.lstrip("#") for tag in tags]
+    listed = [_redacted_tag(tag.lstrip("#")) for tag in tags]
     if "#" in text and MILESTONE not in listed and _MILESTONE_IN_TEXT.search(text):
         listed.append(MILESTONE)
     data: dict[str, object] = {"text": redact(text), "tags": listed}
@@ -124,6 +124,12 @@ def link_ids(links: Link | Sequence[Link]) -> list[str]:
         if not is_id(each) and not is_belief_id(each):
             raise InvalidInput(f"{each!r:.60} is not the id of an event or a belief; `mica beliefs` lists the ids")
     return ids
+
+
+def _redacted_tag(tag: str) -> str:
+    """Return a tag, with secrets in it replaced by `redacted:<kind>`: a tag has no brackets."""
+    clean = redact(tag)
+    return tag if clean == tag else clean.replace("[", "").replace("]", "")
 
 
 def check_relation(relation: Relation, *, has_parent: bool) -> None:
@@ -309,10 +315,10 @@ class Log:
         return await readable(self._store, self._store.purges, self._folding, settle=self._flush_unless_stalled)
 
     async def settle(self) -> bool:
-        """Store every event emitted before, unless the store is busy: then a read does without these events.
+        """Store every event emitted before. Returns True if they are stored, and False if the store is busy.
 
-        For reads of indexes, which do not cover segments. Returns True if the events are stored. Raises the other
-        errors of the store.
+        Call it before a read of an index, because indexes do not cover segments. If the result is False, the read
+        misses the events that are not stored. Raises all errors of the store except StoreBusy.
         """
         await self.collect()
         is_stored = await self._flush_unless_stalled()
@@ -327,9 +333,9 @@ class Log:
             return False
 
     async def wait_unless_stalled(self, task: asyncio.Future[T]) -> bool:
-        """Wait for a task that appends to the store; returns False if the store lets no append pass for STALL_S.
+        """Wait for a task that appends to the store. Returns False if no append has succeeded for STALL_S seconds.
 
-        The task continues then, and its later errors are ignored.
+        After False, the task continues, and its later errors are ignored.
         """
         task.add_done_callback(observe_failure)
         while not task.done():
@@ -389,7 +395,7 @@ class Log:
 
     @asynccontextmanager
     async def paused_unless_stalled(self) -> AsyncIterator[list[Stretch]]:
-        """Do the same as `paused`, but do not wait for a busy store, which lets no append pass."""
+        """Like `paused`, but if the store has been busy for STALL_S seconds, do not wait and do not pause."""
         if self._is_stalled:
             yield self.unfolded
             return

@@ -494,7 +494,10 @@ def _read_embedded(line: JsonLine, text: bytes, source: str, *, format: Format) 
 
 
 def _envelope(outer: Object, inner: Object) -> Object:
-    """Remove the system fields of KSI (a foreign log format) from a record, nested or flat, and return them."""
+    """Remove the system fields of KSI (a foreign log format) from a record, and return them.
+
+    They may be fields of `inner` or `outer`, or of a context nested in one of them.
+    """
     envelope: Object = {}
     for place in (inner, outer):
         context = place.pop(_KSI, None)
@@ -546,7 +549,7 @@ def _read_cloudevent(line: JsonLine, text: bytes, source: str) -> LogEntry:
 
 
 def _last(key: str) -> str:
-    """Return the id of a record from a key, which also has the source of a CloudEvent."""
+    """Return the id of a record. `key` is the id, or for a CloudEvent its source and its id."""
     return key.rpartition("\n")[2]
 
 

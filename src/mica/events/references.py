@@ -52,8 +52,9 @@ async def find_event(
 ) -> Event | None:
     """Return the event of a reference, or None if there is no such event.
 
-    An id is looked up in `reads`, a position in `stored`. If the position is unknown and events may wait in segments,
-    `settle` is called, which stores them unless the store is busy, and the position is looked up again.
+    An id is looked up in `reads`, a position in `stored`. If the position is unknown, the event may still wait in a
+    segment: `settle` is called to store such events, and the position is looked up again. If `settle` returns False
+    because the store is busy, the result is None.
     """
     text = _as_text(reference)
     if not text.isdecimal():

@@ -261,7 +261,10 @@ class Segment:
         return Batch(self, events, last)
 
     def _time_before(self, index: int) -> datetime:
-        """The time of the nearest readable event before a frame. Repeated calls return the same time."""
+        """The time of the nearest readable event before a frame; EPOCH if there is none.
+
+        It is the same at every call, so that a frame that is read twice becomes the same event.
+        """
         for before in range(index - 1, -1, -1):
             with suppress(*UNREADABLE):
                 if self.spine[before] >> SCOPE_SHIFT:
@@ -333,7 +336,7 @@ class Segment:
         return _frames.decode(self._array(first, last))
 
     def times(self, first: int, last: int) -> list[int]:
-        """The field `at` of each frame in a range: the time of an event, or the number of a context."""
+        """The first field of each frame in a range: for an event its time, for a context its number."""
         return list(map(_at, _heads.decode(self._array(first, last))))
 
     def _array(self, first: int, last: int) -> bytes:
@@ -405,7 +408,7 @@ class Segment:
             self._counter_turn += 1
 
     def _put(self, record: Record) -> None:
-        """Write a record of the header. Raises OSError if it is not mapped for writing."""
+        """Write a record into the header of the segment. Raises OSError if that fails."""
         at, content = record
         if self._is_mapped:
             self.area[at : at + len(content)] = content
@@ -435,7 +438,10 @@ class Segment:
             self._covers.append(after)
 
     def _covered_from(self, before: Cover, count: int, end: int) -> Cover:
-        """The checksums of the first `count` frames, computed from those of fewer frames."""
+        """Compute the checksums of the first `count` frames, continuing from those of fewer frames (`before`).
+
+        `end` is the end offset of these frames.
+        """
         with memoryview(self.area) as whole:
             heap = crc32(whole[before.end : end], before.heap)
             spine = before.spine or 0
@@ -444,7 +450,7 @@ class Segment:
         return Cover(count, end, heap, spine)
 
     def check(self, last: int) -> None:
-        """Compare the frames before `last` with the checksums that they got earlier, and note a difference."""
+        """Compare the frames before `last` with the checksums computed earlier. If they differ, set `problem`."""
         while len(self._covers) > 1 and self._covers[0].frames < last:
             before = self._covers.popleft()
             after = self._covers[0]
@@ -458,8 +464,8 @@ class Segment:
     def sync(self) -> None:
         """Sync every committed frame to disk, together with their checksums.
 
-        Raises OSError. After a failed sync the system may drop what it could not write and report success next time, so
-        that every later sync of this segment fails, too.
+        Raises OSError. After a failed sync, the system may discard the data and report success for the next sync.
+        Therefore all later syncs of this segment fail, too.
         """
         count = self.count_committed()
         if self.descriptor < 0 or count == self.synced:
@@ -526,7 +532,7 @@ class Segment:
         return None
 
     def last_stored(self) -> EventId | None:
-        """The id of the last event that the header says is stored; None if it says so of no event."""
+        """The id of the last event that counts as stored, according to the header; None if no event does."""
         scopes = self.scopes(0, self.folded)
         last = next((index for index in range(len(scopes) - 1, -1, -1) if scopes[index]), None)
         return None if last is None else event_id(self.writer, self.base + last)
@@ -558,7 +564,7 @@ class Segment:
             self.descriptor = -1
 
     def remove(self) -> None:
-        """Remove the file, or set it aside if it is damaged. If this fails, the next process that finds it tries."""
+        """Remove the file, or rename it if it is damaged. If that fails, a later process removes it."""
         self.close()
         if self.path is not None:
             with suppress(OSError):
@@ -626,7 +632,11 @@ def make_segment(
 
 
 def _map(descriptor: int, size: int, *, zeros: int) -> mmap.mmap:
-    """Map a new file of this size: for reading, or also for writing if `zeros` of its bytes are allocated at once."""
+    """Map a new file of this size into memory.
+
+    If `zeros` is 0, the mapping can only be read. Otherwise it can be written, its space on the disk is reserved, and
+    its first `zeros` bytes are written with zeros, so that their pages exist before they are used.
+    """
     if not zeros:
         os.ftruncate(descriptor, size)
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)

@@ -34,7 +34,7 @@ class UnknownVersion(ValueError):
 
 
 class Identity(NamedTuple):
-    """What a segment is. It never changes."""
+    """The fields of a segment that never change."""
 
     version: int
     capacity: int
@@ -64,7 +64,7 @@ def _sealed(body: bytes) -> bytes:
 
 
 def _unsealed(page: bytes, at: int, form: struct.Struct) -> tuple[int, ...] | None:
-    """The values of a record, or None if it does not match its checksum or was never written."""
+    """The values of the record at offset `at`; None if it was never written or does not match its checksum."""
     body = page[at : at + form.size]
     if not any(body) or page[at + form.size : at + form.size + _CHECKSUM.size] != _CHECKSUM.pack(crc32(body)):
         return None
@@ -79,7 +79,7 @@ def identity_page(capacity: int, base: int, writer: WriterId) -> bytes:
 
 
 def read_identity(page: bytes, *, base: int) -> Identity:
-    """The identity of a segment whose file name says `base`.
+    """Decode the identity of a segment from the first page of its file. `base` is the sequence in the name of the file.
 
     Raises UnknownVersion, and ValueError if the page is not that of a segment or is damaged beyond repair.
     """
@@ -120,7 +120,7 @@ def counter_record(stored: int, turn: int, version: int) -> Record:
 
 
 def read_counter(page: bytes, version: int) -> tuple[int, int]:
-    """The number of stored frames, and the turn for writing the next one.
+    """The number of stored frames, and the index (0 or 1) of the place in the header for the next such number.
 
     A counter that does not match its checksum counts as 0: storing an event twice is harmless, losing it is not.
     """

@@ -1,8 +1,8 @@
 """Writes frames into a segment file with `pwrite`, for file systems where writing through a mapping is not safe.
 
-A file system that writes each change to a new place, such as btrfs, may run out of space at any write. Through a
-mapping this is a signal that kills the process; `pwrite` raises an error. `emit` uses both targets in place of the
-mapped memory, and then takes about a microsecond longer.
+A file system that writes each change to a new place, such as btrfs, may run out of space at any write. If the file is
+mapped, a signal then kills the process; `pwrite` raises an error instead. On such a file system, `emit` writes to a
+`HeapTarget` and a `SpineTarget` instead of the mapped memory, which takes about a microsecond longer.
 """
 
 from __future__ import annotations

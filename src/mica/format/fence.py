@@ -121,7 +121,7 @@ _READ_AS = str.maketrans("аеорсухіѕкмтнвԁɡι‐‒–—−⁄�
 
 @cache  # compiled at the first use, because hooks load this module and seldom need it
 def _tag() -> re.Pattern[str]:
-    """Return a pattern that matches the character that begins a tag."""
+    """Return a pattern that matches the `<` (or another first character) of each tag that a fence must not contain."""
     return re.compile(
         rf"""<(?=
             \s*+/?+\s*+(?:
@@ -142,9 +142,10 @@ def _tag() -> re.Pattern[str]:
 
 @cache
 def _misplaced() -> re.Pattern[str]:
-    """Return a pattern whose group 1 matches joiners and variation selectors where no script or emoji needs them.
+    """Return a pattern that finds useless joiners and variation selectors, which may hide text. They are in group 1.
 
-    A joiner stays between letters of a script that joins, and in an emoji. A variation selector stays after a symbol.
+    Useful ones are matched without the group: a joiner between letters of a script that joins or within an emoji, and a
+    variation selector after a symbol.
     """
     return re.compile(
         f"(?:(?<=[{_LETTER}])|(?<=[{_SYMBOL}]\ufe0f))[\u200c\u200d](?=[{_LETTER}])"
@@ -172,7 +173,7 @@ def neutralize(text: str) -> str:
 
 
 def _replace_tags(text: str) -> str:
-    """Replace the beginnings of tags in a text whose reading differs from it."""
+    """Replace the first character of each tag, even if the tag is written with full-width letters or entities."""
     reading, starts, ends = _read(text)
     pieces: list[str] = []
     done = 0
@@ -183,7 +184,7 @@ def _replace_tags(text: str) -> str:
 
 
 def _read(text: str) -> tuple[str, array[int], array[int]]:
-    """Return the text as a model may read it, and where each of its characters starts and ends in `text`."""
+    """Return the text as a model may read it, and the start and end in `text` of each character of the result."""
     starts, ends = array("L", range(len(text))), array("L", range(1, len(text) + 1))
     unusual = _UNUSUAL
     for _ in range(DECODINGS_MAX):
@@ -206,7 +207,7 @@ def _read(text: str) -> tuple[str, array[int], array[int]]:
 
 
 def _decode(written: str) -> tuple[str, int]:
-    """Return what the beginning of `written` is read as, and its length: an entity, or a character outside ASCII."""
+    """Decode the entity or non-ASCII character at the beginning of `written`. Return its reading, and its length."""
     if written[0] != "&":
         return _plain(written), 1
     if written[1] == "#":
@@ -224,7 +225,7 @@ def _decode(written: str) -> tuple[str, int]:
 
 
 def _plain(text: str) -> str:
-    """Return characters as they are read: decomposed and folded, without marks and invisible characters."""
+    """Return characters in their basic form: decomposed, in lower case, without accents and invisible characters."""
     if text.isascii() or (not text.isspace() and unicodedata.normalize("NFKD", text).startswith(" ")):
         return text  # a spacing accent is a blank with a mark, and no blank
     decomposed = unicodedata.normalize("NFKD", text.translate(_READ_AS))

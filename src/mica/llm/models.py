@@ -295,8 +295,8 @@ class Models:
     def _priced(self, model: Model, usage: ModelUsage) -> ModelUsage:
         """Return a copy of the usage with its cost in dollars, which is None if no price is known.
 
-        The first of these that is known is used: the prices in the settings, the cost that the provider reported, the
-        price table of the model.
+        The prices in the settings are used if there are any, else the cost that the provider reported, else the price
+        table of the model.
         """
         known = self._settings.known.get(model.name)
         if known is not None and known.dollars_in is not None and known.dollars_out is not None:

@@ -143,4 +143,4 @@ class LLM(Protocol):
         """
 
     def capabilities(self, tier: Tier) -> Capabilities:
-        """Return the abilities that all models of a tier share, and the smallest of their windows."""
+        """Return the abilities that all models of a tier have, and the smallest of their context windows."""

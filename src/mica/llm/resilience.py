@@ -29,10 +29,11 @@ class Timing(NamedTuple):
 
 
 def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
-    """Return the seconds to wait before the next attempt, after `failed` failures in a row; None for no other attempt.
+    """Return the seconds to wait before the next attempt; None if there should be no other attempt.
 
-    `chance` is a random number from 0 to 1 by which the wait is multiplied, so that callers spread out. If the provider
-    asked for a wait (`retry_after_s`), the result is exactly that, or None if it is longer than BACKOFF_S_MAX.
+    `failed` is the number of failures in a row. `chance` is a random number from 0 to 1 by which the wait is
+    multiplied, so that callers spread out. If the provider asked for a wait (`retry_after_s`), the result is exactly
+    that, or None if it is longer than BACKOFF_S_MAX.
     """
     if retry_after_s is None:
         return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))

@@ -61,7 +61,7 @@ MemoryLookup = Callable[[Scope], Awaitable[Memory]]  # the memory of a request's
 
 
 class Caller(Protocol):
-    """The token of a request, whose scope `read` was checked before."""
+    """The token of a request, which is already known to have the scope `read`."""
 
     @property
     def id(self) -> str: ...
@@ -297,7 +297,7 @@ class Endpoint:
         return self._owners.setdefault(memory, SpaceOwner(memory))
 
     async def _get(self, request: Request) -> Response:
-        """Open the stream of the messages that answer no request. With `Last-Event-ID`, resume an earlier stream."""
+        """Open the stream for messages that answer no request. With `Last-Event-ID`, resume an earlier stream."""
         if request.headers.get(REVISION) in protocol.STATELESS:
             raise RequestRefused(405, "since 2026-07-28 a client listens by POST, with subscriptions/listen")
         if not accepts(request, "text/event-stream"):

@@ -43,7 +43,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed for MCP clients: resources, the list of resources, or the list of prompts."""
+    """The kinds of changes that clients are notified of: resources, the list of resources, or the list of prompts."""
 
     prompts: bool = False  # the list of prompts changed
     resources: bool = False  # the list of resources changed
@@ -170,7 +170,7 @@ CHANGING = tuple(_CHANGES)  # names of the events that change a resource
 
 
 def change_of(event: Event) -> ResourceChange:
-    """Return what an event changed for MCP clients.
+    """Return the changes that an event makes for MCP clients.
 
     Events that record a receipt or the use of a trail change nothing, because reading a resource causes such events.
     """

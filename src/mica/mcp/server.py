@@ -74,8 +74,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 class McpServer:
     """Serves one MCP client. `notify` gets all messages that do not belong to a request.
 
-    Events are recorded in the session named `session`; by default, in the session that `home` knows. Without
-    `may_write`, tools that write are neither listed nor run.
+    Events are recorded in the session named `session` or, if it is None, in `home.session`. Without `may_write`, tools
+    that write are neither listed nor run.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class McpServer:
             return await tool.call(memory, message.params.get("arguments") or {})
 
     async def _enter(self, blocks: ExitStack, memory: Memory, meta: Fields) -> None:
-        """Set the context in which events are recorded until `blocks` ends: trace, session and name of the client."""
+        """Set the context of events until `blocks` is closed: trace, session and name of the client."""
         carried = {name: value for name in CARRIER if isinstance(value := meta.get(name), str)}
         if carried:
             blocks.enter_context(memory.received(carried))

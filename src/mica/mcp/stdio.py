@@ -41,7 +41,7 @@ Place = Callable[[Path], tuple[Path | str, Settings]]  # finds the store of a di
 def serve(project: Callable[[], Project]) -> None:
     """Serve the client on standard input and output until it disconnects or a signal arrives.
 
-    From then on, anything else that this process prints goes to standard error.
+    Anything else that this process prints after the call goes to standard error.
     """
     wire = os.dup(1)
     os.dup2(2, 1)
@@ -179,8 +179,8 @@ class Project:
     async def memory(self, *, makes: bool) -> Memory:
         """Return the memory of the project.
 
-        If the project has no space yet, `makes` creates one; without it, an empty memory is returned. If opening the
-        space fails, the error is raised, and the next call tries again.
+        If the project has no space yet, one is created if `makes` is True; otherwise an empty memory is returned. If
+        opening the space fails, the error is raised, and the next call tries again.
         """
         async with self._opening:
             if self._memory is not None:

@@ -104,7 +104,10 @@ def array_of(**fields: Schema) -> Schema:
 
 
 def _quote(text: str, width: int = TEXT_CHARACTERS_MAX) -> str:
-    """Return a text on one line, cut to `width` characters and neutral: some clients show only structured content."""
+    """Return a text on one line, cut to `width` characters and with broken tags.
+
+    It is used for texts in structured content, because some clients show only that to the model.
+    """
     return neutralize(one_line(text, width))
 
 

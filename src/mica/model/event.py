@@ -20,6 +20,7 @@ import msgspec
 
 from mica.errors import InvalidContext, InvalidEvent, InvalidInput
 from mica.model.text_cache import clear_on_forget, remember_texts
+from mica.redact import redact, redact_data
 
 EventId = NewType("EventId", str)
 ContextId = NewType("ContextId", str)
@@ -193,9 +194,7 @@ class Context(
         pairs = tuple(labels.items()) if labels else ()
         known = _known_values
         # A quick test that accepts the usual correlations; `_checked` decides about the others.
-        if correlation is None or (
-            type(correlation) is str and 0 < len(correlation) <= LABEL_CHARACTERS_MAX and correlation.isascii()
-        ):
+        if correlation is None or (type(correlation) is str and _CORRELATION.fullmatch(correlation) is not None):
             try:
                 return Context(
                     session=known[session],
@@ -216,7 +215,9 @@ def _as_text(value: object) -> str:
     raise TypeError(f"a {type(value).__name__} is not a string")
 
 
+RANDOM = "[redacted:credential]"
 FIELDS = ("session", "agent", "user", "task", "correlation")
+_CORRELATION = re.compile(r"[A-Za-z0-9_.:-]{1,15}|[0-9a-f]{32}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 EMPTY = Context()
 # Values that were checked before; usually only the correlation of a context is new.
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
@@ -233,6 +234,25 @@ def _context_id(context: Context) -> ContextId:
     return ContextId(blake2b(msgspec.json.encode(context), digest_size=16).hexdigest())
 
 
+def _redacted(context: Context) -> Context:
+    """Return the context with the secrets in its fields and labels redacted."""
+    values = [(name, value) for name in FIELDS if (value := getattr(context, name)) is not None]
+    clean = {name: _redacted_field(value) for name, value in values}
+    labels = tuple((name, _redacted_label(name, value)) for name, value in context.labels)
+    return Context(**clean, labels=labels)
+
+
+def _redacted_field(value: str) -> str:
+    """Return a value with its secrets redacted. A random value that has no form of a known key is an id."""
+    clean = redact(value)
+    return value if clean == RANDOM else clean[:LABEL_CHARACTERS_MAX]
+
+
+def _redacted_label(name: str, value: str) -> str:
+    """Return the value of a label with its secrets redacted; a label called `token` has nothing else."""
+    return str(redact_data(value, key=name))[:LABEL_CHARACTERS_MAX]
+
+
 def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
     """Return the context with these labels and fields, and cache them as valid.
 
@@ -244,7 +264,7 @@ def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
     )
     try:
         encoded = _encode_context(unchecked)
-        context = _decode_context(encoded)
+        context = _redacted(_decode_context(encoded))
     except (TypeError, ValueError):
         unchecked.check()  # raises with the details
         raise
@@ -530,7 +550,7 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def check_several(field: str, value: object) -> None:
-    """Raise InvalidInput if a single string is passed instead of a list: each of its letters would be an element."""
+    """Raise InvalidInput if `value` is a string instead of a list, because each letter would become an element."""
     if isinstance(value, str | bytes):
         raise InvalidInput(f"{field} is {value!r:.80}, a single string; pass a list: {field}=[{value!r:.80}]")
 

@@ -86,7 +86,7 @@ class Withdrawal(msgspec.Struct, frozen=True):
 
 
 def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object]:
-    """Return the data of the event that promotes a crystal to a teaching. `by` is the person or rule that does it."""
+    """Return the data of the event that promotes a crystal to a teaching. `by` is the person or rule that promotes."""
     promotion = _Promotion(
         content=crystal.insight + crystal.significance,
         principles=crystal.principles,

@@ -22,6 +22,7 @@ from mica.errors import InvalidInput
 from mica.model.event import RETRACTED, EventId, decay
 from mica.model.text_cache import remember_texts
 from mica.model.walk import Step
+from mica.redact import redact
 from mica.settings import TrailSettings
 
 State = Literal["observed", "hot", "crystallized", "cooling", "archived"]
@@ -190,6 +191,8 @@ def check_slug(slug: str) -> str:
         raise InvalidInput(
             f"a trail cannot be called {slug!r}; use up to {SLUG_CHARACTERS_MAX} of a-z, 0-9 and single hyphens"
         )
+    if redact(slug) != slug:
+        raise InvalidInput("a trail cannot be called like this, because the name looks like a secret")
     return slug
 
 
@@ -264,8 +267,8 @@ def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:
 def with_state(trail: Trail, *, now: datetime, gates: TrailSettings) -> Trail:
     """Return a copy of the trail with its state and score at the time `now`.
 
-    A trail that is not used becomes "cooling", then "archived". A crystallized trail is also "cooling" if it is
-    suspended. It gets a reason in `suspended` if too few of its tasks succeeded.
+    A trail that is not used becomes "cooling", then "archived". A crystallized trail is suspended if too few of its
+    tasks succeeded; `suspended` is then the reason. A suspended crystallized trail is "cooling", too.
     """
     state: State = "observed"
     suspended = trail.suspended

@@ -268,7 +268,10 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
 
 
 def _prompt(event: Event) -> str | None:
-    """Return the prompt of an event that begins a walk; "" if the event has no prompt; None for other events."""
+    """Return the prompt of an event that begins a walk; None for other events.
+
+    The result is "" if the walk has no prompt.
+    """
     data = event.data
     if event.name == MARK:
         return str(data.get("text", "")) if "prompt" in _tags(event) else None

@@ -239,7 +239,7 @@ class Trails:
         data = {
             "key": key,
             "slug": slug,
-            "shape": shape or slug,
+            "shape": redact(shape) or slug,
             "description": redact(description),
             "by": by,
             "version": 1,
@@ -640,4 +640,4 @@ def _check_step(step: object) -> Step:
     path = normalize_path(step.path)
     if path is None:
         raise InvalidInput(f"{step.path!r} is not a path within the project; give it relative to its root")
-    return msgspec.structs.replace(step, path=path)
+    return msgspec.structs.replace(step, path=redact(path))

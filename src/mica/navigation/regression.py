@@ -206,10 +206,10 @@ class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ListSavings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lists of files that mica offers with prompts have saved so far, for each kind of prompt.
+    """The tokens that lists of files, offered with prompts, have saved so far, for each kind of prompt.
 
-    The kinds are "named", if the prompt names one of the files, and "open". Lists that were not shown count with the
-    tokens that they would have saved.
+    A prompt that names one of the listed files is of the kind "named", any other is "open". A list that was not shown
+    counts with the tokens that it would have saved.
     """
 
     expected: dict[str, float] = {}  # by kind: the sum over all lists of the probability that the first file is needed

@@ -3,10 +3,11 @@
 A task is a walk: a prompt with the accesses to files that followed from it. An offer is a list of paths that is shown
 to the agent with the prompt.
 
-Each task is predicted from earlier events only, and learned from when it ends. A list of paths can only save searches:
-reading a file costs the same whether it was offered or found by a search. Two rules estimate the saving. The *careful*
-rule counts a search as saved if it led to new files and all of them had been offered. The *generous* rule counts all
-searches before the first edit if every file read until then had been offered. Verdicts use the careful rule.
+The files of each task are predicted from earlier events only. After a task has ended, the predictor learns from it. A
+list of paths can only save searches: reading a file costs the same whether it was offered or found by a search. Two
+rules estimate the saving. The *careful* rule counts a search as saved if it led to new files and all of them had been
+offered. The *generous* rule counts all searches before the first edit if every file read until then had been offered.
+Verdicts use the careful rule.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class TaskPredictor(Protocol):
     def predict(self, walk: Walk) -> ReplayPrediction:
         """Predict the files of a walk from its prompt, session and time.
 
-        An implementation must not use the steps of the walk, which are what is to be predicted.
+        An implementation must not use the steps of the walk, because they contain the files to predict.
         """
         ...
 

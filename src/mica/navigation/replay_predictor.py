@@ -250,8 +250,8 @@ def replay_events(
 ) -> Replay:
     """Replay all walks in these events, with the files that the repository at `root` had at the time of each walk.
 
-    `latest` is the number of the last walks that are measured; None means all. If files or git are missing, `missing`
-    of the result says so.
+    Only the last `latest` walks are measured; None means all. If there are no walks, no working tree or no git history,
+    the field `missing` of the result gives the reason.
     """
     walks = walks_of(events)
     try:
@@ -282,8 +282,8 @@ def learn_from_events(
 ) -> tuple[LearnedModel, int]:
     """Train the model `before` on the new tasks in these events. Returns the model and the number of new tasks.
 
-    A task is new if the model `before` has not learned from it. A new task may be older than tasks that were learned
-    from, since a transcript may be imported late. Each task is predicted from the files that existed at its time in the
+    A task is new if the model `before` has not learned from it. It may be older than tasks that the model knows,
+    because a transcript may be imported late. Each task is predicted from the files that existed at its time in the
     repository at `root`.
 
     If there are more than `limit` new tasks, only the latest are used, and the others are never learned from. A task

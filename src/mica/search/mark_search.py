@@ -207,8 +207,8 @@ class MarkQuery:
     async def _complete_postings(self, query: ParsedQuery, postings: Postings) -> Postings:
         """Return a copy of `postings` that is complete for the marks that were read.
 
-        For a frequent term, `postings` lists only the best marks that contain it. Marks that were read because they are
-        next to a candidate may be missing from it, and are added.
+        For a frequent term, `postings` lists only the best marks that contain it. So it may lack marks that were read
+        only because they are next to a candidate. These are added.
         """
         unlisted = [term for term in query.all_terms if postings.count_marks(term) > len(postings.by_term[term])]
         if not unlisted:

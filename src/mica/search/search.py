@@ -58,7 +58,7 @@ class SearchResults(list[Hit | CrystalHit]):
 
 
 class SearchScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search covers: marks, crystals, or both, and which crystals."""
+    """The scope of a search: marks, crystals, or both, and which crystals."""
 
     level: Depth | None = None  # None: marks and crystals of every level
     with_sources: bool = False  # show a crystal and its sources side by side

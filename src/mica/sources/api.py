@@ -420,7 +420,7 @@ class Sources:
     # -- Changes of the log
 
     def hear(self, events: Sequence[Event]) -> None:
-        """Mark the cached replies that these events make old. This process calls this before it stores the events."""
+        """Mark the cached replies that these events make old. This is called before this process stores the events."""
         self._changes.hear(events)
 
     def _use_all(self) -> None:

@@ -84,7 +84,7 @@ class Flight:
     def limited(self) -> asyncio.Timeout:
         """Return a context manager that ends this call at its time limit.
 
-        When a caller begins or stops to wait, the limit changes.
+        The limit changes when a caller starts or stops waiting for the call.
         """
         self._timeout = asyncio.timeout_at(self._until)
         return self._timeout
@@ -106,7 +106,7 @@ class Flight:
 
 
 class Begun(NamedTuple):
-    """The state of a question after its calls were started. Each source is in one of the three mappings, by name."""
+    """The sources of a question after the calls were started. Each source is in one of three mappings, by name."""
 
     replies: dict[str, CachedReply | Answer]  # sources with a fresh cached reply
     flights: dict[str, Flight]  # sources that are being called
@@ -371,10 +371,10 @@ class FanOut:
         began: float,
         window_s: float,
     ) -> dict[str, str]:
-        """Wait for each call until the share of the time that its source has declared is over.
+        """Wait for the calls, and return the sources that did not answer in time, each with a text that says so.
 
-        The whole time is `window_s` seconds, counted from `began`. Returns the sources whose call is still running,
-        each with a text that says so.
+        `window_s` seconds, counted from `began`, are the whole time. Each source gets the share of it in its
+        declaration (`time_share`).
         """
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
@@ -400,7 +400,7 @@ class FanOut:
         return late
 
     def _let_go(self, flight: Flight) -> None:
-        """Decide what happens to a call when a caller stops to wait for it.
+        """Continue or cancel a call after a caller has stopped waiting for it.
 
         If other callers wait, nothing happens. Otherwise a shared call continues, so that its answer is cached, unless
         LATE_MAX such calls are running already. Any other call is cancelled.

@@ -45,10 +45,9 @@ class Pipeline:
     ) -> list[Collected]:
         """Ask all questions at once and return one answer for each, in order. A failed source raises nothing.
 
-        The sources to ask are those of the fan-out. If `sources` is given, it is a function that returns the sources to
-        ask instead. If something was purged while the sources were asked, all questions are asked once more, in the
-        remaining time. `sources` is then called a second time, so that it can make new sources over a new copy of the
-        log.
+        By default, the sources of the fan-out are asked; with `sources`, those that this function returns. If something
+        was purged while they were asked, all questions are asked once more, in the remaining time. `sources` is then
+        called a second time, so that it can make new sources over a new copy of the log.
 
         After a second purge, or if the store does not report its purges, the answers of sources that quote events of
         this log are withheld, and `missing` of each result says why.

@@ -59,7 +59,7 @@ _WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
 
 
 class Concept(msgspec.Struct, frozen=True):
-    """What a question is about, named `domain:type:id`. Raises InvalidInput for an invalid part."""
+    """The subject of a question, named `domain:type:id`. Raises InvalidInput for an invalid part."""
 
     domain: str
     type: str
@@ -316,7 +316,7 @@ def weight(rank: int, confidence: float) -> float:
 
 
 class Source(Protocol):
-    """What every source implements: a declaration, a method that answers questions, and `close`.
+    """The interface of every source: a declaration, a method that answers questions, and `close`.
 
     A source may read mica's log, a database, a file, a server, or an object of the running program. The texts in its
     answers are data for the reader, never instructions.

@@ -353,9 +353,9 @@ def _names(value: object) -> set[str]:
 
 
 def _stale(degraded: object) -> dict[str, object]:
-    """Return the sources that failed and whose earlier reply was used, each with the reason of the failure.
+    """Return the sources that failed and whose earlier reply was used, by name, each with the reason of the failure.
 
-    `degraded` is the list of these sources as an event has it. Anything but a list gives an empty result.
+    `degraded` lists these sources, as recorded in an event. If it is not a list, the result is empty.
     """
     listed = degraded if isinstance(degraded, list | tuple) else ()
     return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

@@ -1,8 +1,8 @@
 """A thread pool for blocking calls. Each source has only a few threads, so a hung source delays no other source.
 
 The threads are daemons, so a thread that hangs in a driver does not keep the process from ending. If all threads of a
-source are busy, its next call waits for one of them. But if nothing waits for these threads any more, because their
-calls took too long, the next call fails at once, until one of the threads is free.
+source are busy, its next call waits for one of them. But if the callers of all these threads have stopped waiting,
+because their calls took too long, the next call fails at once, until one of the threads is free.
 """
 
 from __future__ import annotations

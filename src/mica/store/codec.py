@@ -69,7 +69,7 @@ def labels_of(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -> None:
-    """Add an entry to `cache`. A cache with `limit` entries (default CACHE_ENTRIES_MAX) is emptied first."""
+    """Add an entry to `cache`. If the cache has `limit` entries (default CACHE_ENTRIES_MAX), it is emptied first."""
     if len(cache) >= (CACHE_ENTRIES_MAX if limit is None else limit):
         cache.clear()
     cache[key] = value

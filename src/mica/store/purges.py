@@ -148,10 +148,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text_to_match(value: str) -> tuple[str, bool]:
-    """Return the text whose digest identifies a value, and whether this text matches the value in any spelling.
+    """Return the text that a purge looks for, and whether it is found in every spelling of the value.
 
-    The text is the letters and digits of the value. For a value with fewer than SPELLED_LETTERS_MIN of them, it is the
-    value as it is spelled, which matches only literally.
+    It is the letters and digits of the value. If there are fewer than SPELLED_LETTERS_MIN of them, it is the value
+    itself, which is then found only as it is spelled.
     """
     letters = FoldedText(value).letters
     return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)

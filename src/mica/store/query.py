@@ -1,4 +1,4 @@
-"""What all engines share to answer queries, so that their results are equal: terms, weights and text statistics.
+"""Functions that all engines use to answer queries, so that their results are equal: terms, weights and statistics.
 
 Two functions need no engine: one matches an event in memory, one pages backwards through all matches of a log.
 """
@@ -73,7 +73,7 @@ def with_statistics(
 
 
 def group_by_origin(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
-    """Return the set of positions that `pairs` has for each of `origins`. A pair is an origin and a position."""
+    """Group `pairs` of an origin and a position: return the set of positions for each of `origins`."""
     found: dict[int, set[int]] = {origin: set() for origin in origins}
     for origin, position in pairs:
         found[origin].add(position)

@@ -179,7 +179,7 @@ class _Playback:
 class WordEncoder:
     """A text encoder without a model: texts are similar if they share words.
 
-    `meanings` maps a word to another word that is to count as the same.
+    `meanings` maps a word to a word with the same meaning, so that both count as equal.
     """
 
     def __init__(self, meanings: Mapping[str, str] | None = None, *, model: str = "words") -> None:

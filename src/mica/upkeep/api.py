@@ -151,8 +151,8 @@ class Upkeep:
     ) -> int:
         """Compress the events that are older than `older_than`; returns how many. Readers see no difference.
 
-        If fewer than `at_least` events are old enough, they are not compressed unless they are large. A long-running
-        process does this automatically while it is idle, at most once an hour, and only if there are enough old events.
+        If fewer than `at_least` events are old enough, only large ones are compressed. A long-running process does this
+        automatically while it is idle, at most once an hour, and only if there are enough old events.
         """
         if older_than < timedelta(0):
             raise InvalidInput(f"an age cannot be negative; use 0 or more, not {older_than}")

@@ -126,7 +126,7 @@ class Purger:
         return purged
 
     async def _empty_caches(self) -> None:
-        """Remove the purged text from what hooks read, from spools, and from the caches of this process."""
+        """Remove the purged text from the files that hooks read, from spools, and from the caches of this process."""
         self._log.notify_withdrawn()
         if self._spools is not None:
             await asyncio.to_thread(self._spools.sweep)
@@ -135,8 +135,8 @@ class Purger:
     async def _remove(self, selection: Selection, *, reason: str) -> tuple[Purged, RemovedCrystals]:
         """Purge the stored events that `selection` matches, and record the purge.
 
-        Return a pair: the result of the purge, and what is needed to make new crystals: the periods and sources of the
-        removed crystals.
+        Return a pair: the result of the purge, and the periods and sources of the removed crystals, from which new
+        crystals can be made.
         """
         exports = await self._store.log.query(EventQuery(names=(EXPORTED,), limit=None))
         at, tombstone = self._clock(), Tombstone(purge=next(self._log.ids), reason=reason)
@@ -248,8 +248,8 @@ class Purger:
     ) -> None:
         """Record a purge, then replace the events with these ids by tombstones, which have no content.
 
-        `conditions` are the names of the conditions by which the events were selected. `surviving` is what is needed to
-        make removed crystals of epochs and trees again.
+        `conditions` are the names of the conditions by which the events were selected. `surviving` has records from
+        which removed crystals of epochs and trees can be made again.
         """
         data = {"conditions": conditions, "events": len(ids), "reason": tombstone.reason}
         if surviving:

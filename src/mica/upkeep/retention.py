@@ -28,7 +28,7 @@ _ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
 
 
 class RetentionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What retention purged, or would purge in a dry run, and what it left."""
+    """The events that retention purged, or would purge in a dry run, and those that it left."""
 
     enabled: bool  # whether retention is on; if not, nothing is purged
     classes: dict[str, int]  # the number of purged events, by class

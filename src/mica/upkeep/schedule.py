@@ -147,8 +147,8 @@ async def age(
 ) -> int:
     """Compress the events that are older than `older_than`, in small steps with pauses; returns how many.
 
-    If fewer than `at_least` of these events remain, they are not compressed unless they are large. `on_progress` is
-    called with the number of events compressed so far.
+    If fewer than `at_least` such events are left, only large ones are compressed. `on_progress` is called with the
+    number of events compressed so far.
     """
     before, total = now() - older_than, 0
     while count := await files.age(before, at_least=at_least):

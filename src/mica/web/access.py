@@ -74,7 +74,7 @@ class Access:
     """The tokens, one-time keys, host names and rate limits of one server.
 
     The name of the login cookie contains `port`, because a browser sends a host's cookies to all of its ports.
-    `program` is what starts mica in a shell of this machine, for the commands that answers suggest.
+    `program` is the command that starts mica on this machine; answers use it in the commands that they suggest.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ from mica.web.tokens import BROWSER_LIFETIME
 def application(pool: MemoryPool, *, access: Access, extra: Sequence[Route] = ()) -> Starlette:
     """Build the application of a server, which closes `pool` when it shuts down.
 
-    Requests for `extra` routes are checked in the same way as all others, and need the scope `read`. An application
-    behind them checks the scope of what it writes.
+    Requests for `extra` routes are checked in the same way as all others, and need the scope `read`. Before an `extra`
+    application writes, it must check the token's scope itself.
     """
 
     @asynccontextmanager

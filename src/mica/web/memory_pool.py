@@ -176,8 +176,8 @@ class MemoryPool:
     def _place(self, name: str, *, make: bool) -> Path | str:
         """Return the file or address of a space. A name is never used as a path.
 
-        For a database, the name is not checked. For files, an unknown name raises UnknownSpace; with `make`, a name
-        with other characters than letters, digits, - and _ raises InvalidInput instead.
+        For a database, the name is not checked. For files, an unknown name raises UnknownSpace. With `make`, only a
+        name that contains characters other than letters, digits, - and _ raises an error: InvalidInput.
         """
         if name == self.default:
             return self._target
@@ -198,7 +198,7 @@ USING = "mica.using"  # the key in a request's scope for the stack of spaces it 
 
 
 class RequestSpaces:
-    """Middleware that keeps each space a request uses open until the response is sent."""
+    """Middleware that keeps the spaces that a request uses open until the response is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

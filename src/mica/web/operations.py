@@ -204,7 +204,10 @@ def _decode_body(body: bytes, kind: type[RequestType]) -> RequestType:
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Raise DecodeError, with the reason, also if what is decoded in the block is nested too deep or is not UTF-8."""
+    """Translate the errors of a block that decodes input to DecodeError.
+
+    It covers input that is nested too deeply, and text that is not UTF-8. The message says which.
+    """
     try:
         yield
     except RecursionError as error:

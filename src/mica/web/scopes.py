@@ -1,7 +1,8 @@
 """The scope that a route needs, declared where the route is, and the check of a request's token against it.
 
-`read` is for queries, `write` for what records events. `admin` is for what removes data, gives access to others, or
-reaches other systems with a caller's words. A query may record what it showed and to whom, but nothing else.
+The scope `read` allows queries, and `write` allows recording events. `admin` allows removing data, giving access to
+others, and sending a caller's words to other systems. A query may record its results and who received them, but nothing
+else.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class LogTail:
             await asyncio.wait([self._task])
 
     def _beat(self) -> None:
-        """Wake idle listeners, so that each yields an empty batch, and schedule the next time. One timer serves all."""
+        """Wake idle listeners, so that each yields an empty batch, and schedule the next call. One timer serves all."""
         self._heartbeats += 1
         self._bell.ring()
         self._timer = asyncio.get_running_loop().call_later(self._quiet_s, self._beat)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.navigation.anchors.code_files import CODE, write
 
-from mica.navigation.anchors.anchor import Anchor, content_hash
+from mica.navigation.anchors.anchor import Anchor, anchor, content_hash
 from mica.navigation.anchors.followed import (
     FILE_BYTES_MAX,
     Contents,
@@ -19,6 +19,7 @@ from mica.navigation.anchors.followed import (
     make_anchor,
     read,
 )
+from mica.navigation.engine.file_blocks import read_text
 
 
 def test_a_fresh_range_has_no_drift(tmp_path: Path) -> None:
@@ -83,6 +84,39 @@ def test_a_symlink_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
     )
     assert isinstance(read(root, "loop"), UnreadFile)
     assert isinstance(read(root, "in"), Contents)
+
+
+@pytest.mark.parametrize("path", [".git/config", ".GIT/config", "sub/.git/config", "link"])
+def test_files_of_git_are_never_read(tmp_path: Path, path: str) -> None:
+    """They have the credentials of remotes."""
+    for folder in (".git", ".GIT", "sub/.git"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "config").write_text("url = https://ann:hunter22@example.org/x.git\n")
+    (tmp_path / "link").symlink_to(tmp_path / ".git" / "config")
+
+    assert isinstance(read(tmp_path, path), UnreadFile)
+    assert read_text(str(tmp_path), path) is None
+
+
+def test_secrets_in_followed_lines_are_redacted(tmp_path: Path) -> None:
+    """keeps: U-09. Also in the middle of a private key, and every line keeps its number."""
+    key = [
+        "-----BEGIN PRIVATE " + "KEY-----",
+        *["aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 2] * 4,
+        "-----END PRIVATE " + "KEY-----",
+    ]
+    text = "\n".join(["DB_PASSWORD=" + "hunter22", *key, "last line"])
+    (tmp_path / "settings.ini").write_text(text)
+
+    def lines(start: int, end: int) -> tuple[str, ...]:
+        found = follow(anchor("settings.ini", text, start, end), root=tmp_path)
+        assert isinstance(found, FollowedRange)
+        return found.lines
+
+    assert lines(1, 1) == ("DB_PASSWORD=[redacted:credential]",)
+    assert lines(4, 5) == ("", "")
+    assert lines(7, 8) == ("", "last line")
+    assert len(lines(1, 8)) == 8
 
 
 @pytest.mark.parametrize("path", [".env", "deploy/.env.local", "id_rsa", "settings.txt"])

@@ -18,6 +18,7 @@ from mica.errors import (
 from mica.model.belief import KINDS, STATES, BeliefId, BeliefQuery
 from mica.model.event import Context, EventQuery
 from mica.model.trail import TrailQuery
+from mica.store.codec import digest
 from mica.store.postgres import purges as postgres_purge
 from mica.store.postgres import server as postgres_server
 from mica.store.postgres import space as postgres_space
@@ -155,6 +156,66 @@ async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], 
                     around += rows_touched(plan, ("contexts", "sessions"))
     assert 0 < touched < 100
     assert around < 50_000  # there are 8,000 of each, so no nested scan has happened
+
+
+MANY_BELIEFS = (
+    """INSERT INTO beliefs (space, id, kind, state, session, last_at, belief)
+    SELECT $1, 'x' || n, 'rule', 'held', sha256((n / 10)::text::bytea), -n, '{}'
+    FROM generate_series(1, 100000) AS n""",
+    """INSERT INTO belief_keys (space, belief, key, last_at)
+    SELECT $1, 'x' || n, key, -n
+    FROM generate_series(1, 100000) AS n, unnest(ARRAY['\\x01', '\\x02', $2]::bytea[]) AS key""",
+    """INSERT INTO belief_evidence (space, belief, event)
+    SELECT $1, 'x' || n, 'e' || n FROM generate_series(1, 100000) AS n""",
+)
+
+
+async def rows_read_again(store: PostgresStore, statements: list[tuple[str, tuple[object, ...]]]) -> int:
+    """Run the statements of a call on beliefs again, and return the number of rows that they read."""
+    touched = 0
+    with suppress(_RolledBack):
+        async with store._space.transaction(postgres_space.WRITE) as connection:
+            for query, args in statements:
+                if query.startswith("SET LOCAL"):
+                    await connection.execute(query)
+                elif "belief" in query:
+                    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
+                    touched += rows_touched(msgspec.json.decode(explained)[0]["Plan"], ("belief",))
+            raise _RolledBack
+    return touched
+
+
+async def test_beliefs_are_found_by_an_index_before_the_first_statistics(server: LocalPostgres) -> None:
+    """Once, the planner expected few beliefs with a key, and read and sorted all of them."""
+    schema = server.unused_schema()
+    await server.make_schema(schema)
+    newest = [build_belief(f"b{n}", "main", evidence=(build(n).id,), after_s=n) for n in range(10)]
+    statements: list[tuple[str, tuple[object, ...]]] = []
+    async with opened(server.address(schema=schema)) as store:
+        async with store._space.transaction(postgres_space.WRITE) as connection:
+            for filling in MANY_BELIEFS:
+                args = (store._space.number, digest(b"main"))
+                await connection.execute(filling, *args[: 1 + filling.count("$2")])
+        await store.beliefs.save(newest, await store.beliefs.learned_up_to(), after=0)
+        connections = [await store._space.pool().acquire() for _ in range(postgres_server.CONNECTIONS_MAX)]
+        for connection in connections:
+            connection.add_query_logger(lambda record: statements.append((record.query, record.args)))
+            await store._space.pool().release(connection)
+
+        for call in (
+            store.beliefs.related(["main", "gone"], per_key=10),
+            store.beliefs.query(BeliefQuery(limit=10)),
+            store.beliefs.query(BeliefQuery(kinds=("rule",), states=("held", "settled"), limit=10)),
+            store.beliefs.query(BeliefQuery(session="s1", states=("held",))),
+            store.beliefs.query(BeliefQuery(ids=(newest[0].id, newest[1].id), states=("held",))),
+            store.beliefs.query(BeliefQuery(evidence=(build(7).id,), kinds=("rule",))),
+            store.beliefs.save(newest[:2], await store.beliefs.learned_up_to(), after=0),
+        ):
+            statements.clear()
+            assert await call
+            assert 0 < await rows_read_again(store, list(statements)) < 100, statements
+
+    server.run(f"DROP SCHEMA {schema} CASCADE")
 
 
 class _CountingConnection:

@@ -70,7 +70,7 @@ def _hash(text: str) -> int:
 
 
 class RememberedLines(NamedTuple):
-    """What is stored of the old file: the hashes of the lines of a range, and of a few lines around the range."""
+    """The stored part of the old file: the hashes of the lines of a range, and of a few lines around the range."""
 
     values: Mapping[int, int]  # line index to hash
     once: frozenset[int]  # lines whose text occurred once in the file
@@ -273,8 +273,8 @@ def _edges(
     """Return the start and the exclusive end of the old range `was.inner` in the current file, which has `total` lines.
 
     `matched` maps old lines to current lines. `unchanged` are the matched old lines of the range that have letters or
-    digits. The range always includes these. A line at an edge of the range that is not among them is included if it was
-    matched, too, or if it has changed and the first line outside the range is still close.
+    digits; the result always includes them. Further lines at an edge of the old range are included in two cases: they
+    are matched next to the included lines, or they have changed and the line beyond the edge is matched close by.
     """
     first, last = unchanged[0], unchanged[-1]
     while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:

@@ -25,10 +25,12 @@ from mica.navigation.anchors.anchor import Anchor, AnchorMatch, LostAnchor, anch
 from mica.navigation.anchors.renames import Deleted, Renamed, UnknownFate, find_rename
 from mica.navigation.engine.file_blocks import is_secret
 from mica.navigation.repository import git
+from mica.redact import redact_lines
 
 FILE_BYTES_MAX = 16_000_000  # larger files are not read, because all lines of a file are hashed
 BINARY_BYTES = 8_000  # searched for a zero byte, as git does
 HOLDS_KEYS = "it may contain keys"
+AROUND_LINES = 120  # a private key of 4,096 bits has 52 lines
 
 COMPARED_LINES_MAX = 500_000  # lines that are hashed to find a range by its hash; takes some tenths of a second
 
@@ -105,7 +107,7 @@ class FollowedRange(msgspec.Struct, frozen=True, kw_only=True):
     was: Anchor
     now: Anchor  # the anchor of the current range; equal to `was` if nothing has changed
     match: AnchorMatch
-    lines: tuple[str, ...]  # the text of each line of the current range
+    lines: tuple[str, ...]  # the text of each line of the current range, with secrets redacted
     drift: tuple[str, ...] = ()  # a description of each change, such as "moved 3 lines down"
     replaced: int = 0  # number of invalid characters of the file that were replaced
 
@@ -141,12 +143,18 @@ def follow(was: Anchor, *, root: Path, since: str | datetime | None = None) -> F
                 was=was,
                 now=now,
                 match=found,
-                lines=tuple(lines_of(contents.text)[found.start - 1 : found.end]),
+                lines=_shown_lines(lines_of(contents.text), found.start, found.end),
                 drift=_drift(was, now, found),
                 replaced=contents.replaced,
             )
         case _:
             assert_never(found)
+
+
+def _shown_lines(lines: list[str], start: int, end: int) -> tuple[str, ...]:
+    """Return the lines `start` to `end` of a file without secrets, also of secrets that begin or end around them."""
+    first = max(0, start - 1 - AROUND_LINES)
+    return tuple(redact_lines(lines[first : end + AROUND_LINES])[start - 1 - first : end - first])
 
 
 def make_anchor(
@@ -246,7 +254,7 @@ def _lines(count: int) -> str:
 class StepAnchor(msgspec.Struct, frozen=True, kw_only=True):
     """The anchor of a step. It was made from the current file or from a committed version of the file.
 
-    `drift` describes how this version differs from what the step read.
+    `drift` describes how that version differs from the lines that the step read.
     """
 
     anchor: Anchor

@@ -1,7 +1,7 @@
 """Read a file of the working tree, and choose the lines of it that an agent should read first for a prompt.
 
-A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. It does not
-matter which lines agents read earlier: measurements show that these are not the lines that they read next
+A file is cut into blocks from one definition to the next, and blocks are ranked by the words of the prompt. Lines that
+agents read for earlier prompts get no preference, because measurements show that agents rarely read the same lines next
 (docs/navigation.md).
 """
 
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 SIZE_BYTES_MAX = 1_000_000  # larger files are data, not text
 READ_BYTES_MAX = 200_000  # read from the beginning, which shows what a file is about
-SECRET_NAMES = frozenset(".env .netrc .pgpass .npmrc .pypirc id_rsa id_ed25519 credentials".split())
+SECRET_NAMES = frozenset(
+    ".env .envrc .netrc _netrc .pgpass .my.cnf .npmrc .yarnrc.yml .pypirc .git-credentials .htpasswd .dockercfg"
+    " id_rsa id_dsa id_ecdsa id_ed25519 credentials".split()
+)
+
+GIT = ".git"  # its files have the credentials of remotes; some file systems ignore the case
 
 _FOLDER, _REGULAR, _KIND = 0o040000, 0o100000, 0o170000
 
@@ -41,12 +46,12 @@ _DEFINITION = re.compile(
 
 
 def is_secret(path: str) -> bool:
-    """True if a file with this path usually contains secrets, as `.env` does.
+    """True if a file with this path usually contains secrets, as `.env` does, or belongs to git.
 
     Such a file may be offered by name, but is never read.
     """
     name = path.rpartition("/")[2]
-    return name in SECRET_NAMES or name.startswith(".env.")
+    return name in SECRET_NAMES or name.startswith(".env.") or (GIT in path.lower() and GIT in path.lower().split("/"))
 
 
 def read_text(root: str, path: str) -> str | None:

@@ -22,9 +22,9 @@ class InvertedIndex:
     """
 
     def __init__(self, saved: LookupFile | None = None, name: str = "") -> None:
-        """Make an empty index; or, with `saved`, use the index that this file has under `name`.
+        """Make an empty index; or, with `saved`, use the index that is stored in this file under `name`.
 
-        `entries` returns what such a file must contain.
+        To create such a file, write the entries that `entries` yields.
         """
         self._name = name
         self._lengths: dict[int, int] = {} if saved is None else saved.get(name, "lengths", {})

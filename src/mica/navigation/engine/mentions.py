@@ -33,7 +33,7 @@ class TreeNames:
     def __init__(self, paths: Iterable[str] = (), *, saved: LookupFile | None = None) -> None:
         """Make an index of `paths`; or, with `saved`, use the index in this lookup file, and do not change it.
 
-        `entries` returns what such a file must contain.
+        To create such a file, write the entries that `entries` yields.
         """
         self._saved = saved
         self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}

@@ -77,8 +77,8 @@ class TaskTexts:
     def __init__(self, votes: int, saved: LookupFile | None = None, name: str = "") -> None:
         """`votes` is the number of most similar texts that `vote` uses.
 
-        With `saved`, the texts are those that this lookup file has under `name`. `entries` returns what such a file
-        must contain.
+        With `saved`, the texts are read from this lookup file, in which they are stored under `name`. To create such a
+        file, write the entries that `entries` yields.
         """
         self._index = InvertedIndex(saved, name)
         self._votes = votes
@@ -146,7 +146,7 @@ class TaskHistory:
     def __init__(self, saved: LookupFile | None = None) -> None:
         """Make an empty history; or, with `saved`, use the history in this lookup file, which is then read-only.
 
-        `entries` returns what such a file must contain.
+        To create such a file, write the entries that `entries` yields.
         """
         self._saved = saved
         self.tasks = TaskTexts(TASK_VOTES, saved, "tasks")

@@ -48,8 +48,8 @@ class FileTree:
     def __init__(self, saved: LookupFile | None = None, *, read_only: bool = False) -> None:
         """Make an empty tree; or, with `saved`, load the tree in this lookup file.
 
-        `entries` returns what such a file must contain. A tree that is loaded with `read_only` loads faster, because
-        each name is looked up in the file only when it is needed.
+        To create such a file, write the entries that `entries` yields. A tree that is loaded with `read_only` loads
+        faster, because each name is looked up in the file only when it is needed.
         """
         self.content = InvertedIndex(saved, "content")
         self.path_words = InvertedIndex(saved, "path_words")

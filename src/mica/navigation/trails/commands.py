@@ -61,7 +61,7 @@ def in_folder(root: Path) -> Destination:
 
 
 class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done with one published file. `reason` says why a file was left unchanged ("kept")."""
+    """A published file, and what was done with it. `reason` says why a file was left unchanged ("kept")."""
 
     path: str  # below the root
     fate: Fate

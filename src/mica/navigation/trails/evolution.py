@@ -77,9 +77,9 @@ NO_CHANGES = TrailChanges()
 def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]:
     """Choose the trails to crystallize now, best first.
 
-    At most CRYSTALLIZED_MAX trails are chosen, and at most so many that NAMED_MAX trails in use are crystallized. A
-    trail is left out if it shares more than half of the files of the smaller one with a crystallized or chosen trail:
-    it would be a second name for the same files.
+    At most CRYSTALLIZED_MAX trails are chosen, and fewer if more than NAMED_MAX trails would then be crystallized. A
+    trail is left out if it has too many files in common with a crystallized or chosen trail: more than half of the
+    files of the smaller one. It would only be a second name for the same files.
     """
     named = [trail for trail in trails if trail.version and trail.state == "crystallized"]
     room = min(CRYSTALLIZED_MAX, NAMED_MAX - len(named))

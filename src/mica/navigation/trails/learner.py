@@ -88,8 +88,8 @@ def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
 def learn_trails(walks: Iterable[Walk], records: Iterable[Event] = (), *, gates: TrailSettings) -> list[Trail]:
     """Learn all trails from walks and from recorded events about trails (`records`).
 
-    The result has named trails first, and within each part the trails with the most runs first. It depends only on the
-    content of the input, not on the order of the input or the current time.
+    Named trails come first, then the others; both are ordered by the number of runs, the most first. The result depends
+    neither on the order of the input nor on the current time.
     """
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
     events = sorted(records, key=lambda event: event.sort_key)
@@ -148,9 +148,9 @@ def _sets(runs: Sequence[Run], naming: Sequence[NamedTrail], *, gates: TrailSett
 def _add_uses(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
     """Combine the runs with the uses of trails that `events` record. Return a pair: all runs, and all uses.
 
-    A use in a walk belongs to the walk's run. If the outcome of the run is not known, it gets that of the use. A use
-    outside of a walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of
-    the trail, the index of the run (None if the use has no run), and the time.
+    A use in a walk belongs to the walk's run, and gives the run its outcome if that is not known. A use outside of a
+    walk becomes a run of its own if its outcome is known. Each use in the result is a tuple: the key of the trail, the
+    index of the run (None if the use has no run), and the time.
     """
     places = {run.id: place for place, run in enumerate(runs)}
     all_runs = list(runs)
@@ -175,7 +175,7 @@ def _order_and_keys(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a pair for a set of files: the files in order, and the keys of their trail, the main key first.
 
-    `naming` is what was recorded about the trail if it was named, otherwise None. The files of a named trail have the
+    `naming` is the record of the trail's name; None for a trail without a name. The files of a named trail have the
     recorded order; those of any other trail have the order in which its first walk touched them.
     """
     walks = [runs[place] for place in sorted(files.walks) if naming is not None or _covers(files.items, runs[place])]
@@ -250,7 +250,7 @@ def _trail(
 
 
 def _used(trail: Trail, at: datetime) -> Trail:
-    """Return the trail with a use at the time `at`."""
+    """Return a copy of the trail that records a use at the time `at`."""
     return msgspec.structs.replace(trail, last_at=max(trail.last_at, at), used_at=max(trail.used_at or at, at))
 
 

@@ -228,7 +228,7 @@ class TrailLibrary:
         return publications_in(await self._events.query(EventQuery(names=(PUBLISHED,), limit=None)))
 
     async def publish(self, trails: Sequence[Trail], destination: Destination, *, dry_run: bool) -> list[PublishedFile]:
-        """Write trails as commands and skills, and record the destination. Return what was done with each file.
+        """Write trails as commands and skills, and record the destination. Return each file with the action taken.
 
         With `dry_run`, nothing is written or recorded. Raises InvalidInput if the destination cannot be written.
         """

@@ -145,9 +145,9 @@ def renamed_files(events: Iterable[Event]) -> dict[str, str]:
 async def find_naming_events(log: EventLog, trails: TrailTable, identifiers: Iterable[EventId]) -> list[Event]:
     """Return the events with a trail name that was made of words of certain prompts, so that a purge can remove them.
 
-    `identifiers` are the ids of these prompts. Events that have only the key of a trail are not included, so that the
-    uses of the trail still count. An event in which a person renamed a trail is included only if all prompts of the
-    trail are among these prompts.
+    `identifiers` are the ids of the prompts. Events that have only the key of a trail are not returned, so that the
+    uses of the trail still count. An event in which a person renamed a trail is returned only if all prompts of the
+    trail are in `identifiers`.
     """
     prompt_ids = frozenset(identifiers)
     keys: set[str] = set()

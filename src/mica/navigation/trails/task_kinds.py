@@ -73,9 +73,10 @@ def prompt_terms(prompt: str) -> frozenset[str]:
 def common_words(
     prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
 ) -> list[str]:
-    """Return the most common words of these prompts, at most `limit`, and only one of several words with the same stem.
+    """Return the most common words of these prompts, at most `limit`.
 
-    Words that occur in `paths` count three times. `rarity` has the weight of each term; without it, all weights are 1.
+    Of words with the same stem, only the most common is returned. Words that occur in `paths` count three times.
+    `rarity` has the weight of each term; without it, all weights are 1.
     """
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}
@@ -99,10 +100,10 @@ def common_words(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """Return the most common kind of these tasks, such as `fix-login-session`, or `adw_build` for a workflow.
+    """Return the most common kind of the tasks with these prompts, such as `fix-login-session`.
 
-    `tasks` are the task names of the contexts; if one of them is a workflow, the most common workflow is returned. The
-    other parameters are those of `common_words`.
+    `tasks` are the task names of the contexts in which the prompts were recorded. If there are workflows among them,
+    the most common workflow is returned instead, such as `adw_build`. The other parameters are those of `common_words`.
     """
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:

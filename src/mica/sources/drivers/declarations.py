@@ -61,9 +61,9 @@ def open_declared(
 
 
 def open_live(name: str, table: Mapping[str, object], *, pool: Pool, folder: Path) -> MemorySource:
-    """Create a source that will read an object of the program, which is set later with `hold`.
+    """Create a source that reads a Python object of this program. Pass the object to the method `hold` of the source.
 
-    Raises InvalidSettings or ValueError for an invalid table.
+    Raises InvalidSettings or ValueError if `table` is invalid.
     """
     parsed = parse(name, {"driver": "memory", **table})
     assert isinstance(parsed, MemoryTable)

@@ -70,7 +70,7 @@ class SourceTable(
 
 
 class Around(NamedTuple):
-    """What all declared sources share: the thread pool, the folder that relative paths start from, and variables."""
+    """The objects that all declared sources share: the thread pool, the folder for relative paths, and variables."""
 
     pool: Pool
     folder: Path  # relative paths are resolved against it

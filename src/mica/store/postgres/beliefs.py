@@ -1,7 +1,8 @@
 """The PostgreSQL implementation of `BeliefTable`, the beliefs learned from the log.
 
-Keys and sessions are stored as digests, because an index refuses values of more than about 2,700 bytes. Ids are looked
-up first and their rows read afterwards, so that no outdated statistics lead to a scan of all beliefs.
+Keys and sessions are stored as digests, because an index refuses values of more than about 2,700 bytes. Without current
+statistics, the planner expects few beliefs. Then it may read all beliefs of a key to sort them, or all entries of an
+index that has the wanted column in another place. So ids are looked up one by one, and sorting is avoided.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from mica.model.belief import KINDS, STATES, Belief, BeliefId, BeliefQuery
-from mica.model.event import microseconds
+from mica.model.event import EventId, microseconds
 from mica.model.trail import LearnedUpTo
 from mica.store.codec import digest
 from mica.store.postgres.append import WriteTransaction
 from mica.store.postgres.server import Connection
 from mica.store.postgres.space import PostgresRole, reading
+from mica.store.postgres.statements import HERE
 from mica.store.protocol import RELATED_BELIEFS
 
 TABLES = ("beliefs", "belief_keys", "belief_evidence", "belief_lessons")
 
 _EARLIEST = -(2**63)  # the smallest time that the server can store
+_IN_INDEX_ORDER = "SET LOCAL enable_sort = off"  # read the newest rows of a range of an index, not all of them
+# An index lookup for each id; see `HERE` and its neighbours.
+_EACH = f"""unnest($2::text[]) AS wanted (id) CROSS JOIN LATERAL (
+        SELECT {{columns}} FROM {{table}} WHERE space = {HERE} AND {{table}}.{{column}} = wanted.id OFFSET 0
+    ) AS found"""
 
 
 async def clear(connection: Connection, space: int) -> None:
@@ -46,8 +53,9 @@ class PostgresBeliefs(PostgresRole):
             if await _learned(connection, space) != LearnedUpTo(position=after, generation=lesson.generation):
                 return False
             for table, column in (("beliefs", "id"), ("belief_keys", "belief"), ("belief_evidence", "belief")):
+                rows = _EACH.format(columns="ctid", table=table, column=column)
                 await connection.execute(
-                    f"DELETE FROM {table} WHERE space = $1 AND {column} = ANY ($2::text[])", space, list(latest)
+                    f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid FROM {rows}))", space, list(latest)
                 )
             await _insert(connection, space, self._space.purge_filter.without_purged(latest.values()))
             await connection.execute(
@@ -72,9 +80,10 @@ class PostgresBeliefs(PostgresRole):
         self, connection: Connection, keys: Sequence[str], *, per_key: int = RELATED_BELIEFS
     ) -> dict[str, list[Belief]]:
         wanted = {digest(key.encode()): key for key in keys}
+        await connection.execute(_IN_INDEX_ORDER)
         rows = await connection.fetch(
-            """SELECT wanted.key, found.belief FROM unnest($2::bytea[]) AS wanted (key) CROSS JOIN LATERAL (
-                SELECT belief, last_at FROM belief_keys WHERE space = $1 AND belief_keys.key = wanted.key
+            f"""SELECT wanted.key, found.belief FROM unnest($2::bytea[]) AS wanted (key) CROSS JOIN LATERAL (
+                SELECT belief, last_at FROM belief_keys WHERE space = {HERE} AND belief_keys.key = wanted.key
                 ORDER BY last_at DESC, belief LIMIT $3::bigint
             ) AS found ORDER BY found.last_at DESC, found.belief""",
             self._space.number,
@@ -129,11 +138,12 @@ async def _insert(connection: Connection, space: int, beliefs: Sequence[Belief])
 
 async def _latest(connection: Connection, space: int, query: BeliefQuery) -> list[BeliefId]:
     """Return the ids of the newest beliefs of some kinds and states, which are the ends of a few ranges of an index."""
+    await connection.execute(_IN_INDEX_ORDER)
     rows = await connection.fetch(
-        """SELECT found.id FROM unnest($2::text[]) AS states (state) CROSS JOIN unnest($3::text[]) AS kinds (kind)
+        f"""SELECT found.id FROM unnest($2::text[]) AS states (state) CROSS JOIN unnest($3::text[]) AS kinds (kind)
         CROSS JOIN LATERAL (
             SELECT id, last_at FROM beliefs
-            WHERE space = $1 AND beliefs.state = states.state AND beliefs.kind = kinds.kind AND last_at >= $4
+            WHERE space = {HERE} AND beliefs.state = states.state AND beliefs.kind = kinds.kind AND last_at >= $4
             ORDER BY last_at DESC, id LIMIT $5::bigint
         ) AS found ORDER BY found.last_at DESC, found.id LIMIT $5::bigint""",
         space,
@@ -146,30 +156,24 @@ async def _latest(connection: Connection, space: int, query: BeliefQuery) -> lis
 
 
 async def _select(connection: Connection, space: int, query: BeliefQuery) -> list[BeliefId]:
-    """Return the ids of the newest beliefs that match a query by id, evidence or session.
-
-    OFFSET 0 keeps the planner from using the index of kinds and states, whose ranges may be long.
-    """
-    wanted = set(query.ids)
-    if query.evidence:
-        rows = await connection.fetch(
-            "SELECT DISTINCT belief FROM belief_evidence WHERE space = $1 AND event = ANY ($2::text[])",
-            space,
-            list(query.evidence),
-        )
-        supported = {row[0] for row in rows}
-        wanted = wanted & supported if query.ids else supported
+    """Return the ids of the newest beliefs that match a query by id, evidence or session."""
     session = None if query.session is None else digest(query.session.encode())
-    lookup = "id = ANY ($2::text[])" if query.ids or query.evidence else "session = $3"
+    columns = "id, kind, state, session, last_at"
+    wanted: object
+    if query.ids or query.evidence:
+        supported = await _supported(connection, space, query.evidence)
+        wanted = sorted(set(query.ids) & supported if query.ids and query.evidence else {*query.ids, *supported})
+        source = _EACH.format(columns=columns, table="beliefs", column="id")
+    else:
+        wanted = session
+        source = f"(SELECT {columns} FROM beliefs WHERE space = {HERE} AND session = $2::bytea OFFSET 0) AS found"
     rows = await connection.fetch(
-        f"""SELECT id FROM (
-            SELECT id, kind, state, session, last_at FROM beliefs WHERE space = $1 AND {lookup} OFFSET 0
-        ) AS found
-        WHERE ($3::bytea IS NULL OR session = $3) AND ($2::text[] = '{{}}' OR id = ANY ($2))
-            AND state = ANY ($4::text[]) AND kind = ANY ($5::text[]) AND last_at >= $6
-        ORDER BY last_at DESC, id LIMIT $7::bigint""",
+        f"""SELECT found.id FROM {source}
+        WHERE ($3::bytea IS NULL OR found.session = $3)
+            AND found.state = ANY ($4::text[]) AND found.kind = ANY ($5::text[]) AND found.last_at >= $6
+        ORDER BY found.last_at DESC, found.id LIMIT $7::bigint""",
         space,
-        sorted(wanted),
+        wanted,
         session,
         list(query.states or STATES),
         list(query.kinds or KINDS),
@@ -179,8 +183,15 @@ async def _select(connection: Connection, space: int, query: BeliefQuery) -> lis
     return [row[0] for row in rows]
 
 
+async def _supported(connection: Connection, space: int, events: Sequence[EventId]) -> set[BeliefId]:
+    """Return the ids of the beliefs that have one of these events as evidence."""
+    if not events:
+        return set()
+    rows = _EACH.format(columns="belief", table="belief_evidence", column="event")
+    return {row[0] for row in await connection.fetch(f"SELECT found.belief FROM {rows}", space, list(events))}
+
+
 async def _read(connection: Connection, space: int, identifiers: Iterable[BeliefId]) -> dict[BeliefId, Belief]:
-    rows = await connection.fetch(
-        "SELECT id, belief FROM beliefs WHERE space = $1 AND id = ANY ($2::text[])", space, list(identifiers)
-    )
-    return {identifier: msgspec.json.decode(encoded, type=Belief) for identifier, encoded in rows}
+    rows = _EACH.format(columns="id, belief", table="beliefs", column="id")
+    found = await connection.fetch(f"SELECT found.id, found.belief FROM {rows}", space, list(identifiers))
+    return {identifier: msgspec.json.decode(encoded, type=Belief) for identifier, encoded in found}

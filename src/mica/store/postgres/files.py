@@ -22,7 +22,7 @@ class PostgresFiles(PostgresRole):
 
     @reading
     async def sizes(self, connection: Connection) -> Sizes:
-        """Count what the space stores. The size in bytes is that of the whole schema, which all spaces share."""
+        """Count the rows of the space. The size in bytes is that of the whole schema, which all spaces share."""
         events, marks, contexts, payloads, size, has_checksums = await connection.fetchrow(
             """SELECT (SELECT count(*) FROM keys WHERE space = $1),
             (SELECT count(*) FROM texts WHERE space = $1 AND is_mark),

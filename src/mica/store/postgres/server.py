@@ -86,7 +86,7 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"postgresql://{user}{host}/{quote(self.database)}{'?' if query else ''}{query}"
 
     def of(self, user: str) -> PostgresAddress:
-        """Return a copy with another user and without a space, for display; `dsn` is unchanged."""
+        """Return a copy that names this user and no space. It is only for display, because `dsn` stays the same."""
         return msgspec.structs.replace(self, user=user, space="")
 
 

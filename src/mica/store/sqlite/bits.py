@@ -67,7 +67,10 @@ def heaviest(weighted: Iterable[tuple[int, int]], *, limit: int | None) -> int:
 
 
 def _add(digits: list[int], digit: int, places: int) -> None:
-    """Add 2 to the power of `digit` to the sums of these places. `digits[n]` holds binary digit n of all sums."""
+    """Add 2**`digit` to the sum of each place in the bit set `places`.
+
+    The sums are stored as bit sets, one per binary digit: `digits[n]` contains the places whose sum has digit n set.
+    """
     carry = places
     while carry:
         if digit >= len(digits):

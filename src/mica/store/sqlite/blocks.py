@@ -195,7 +195,7 @@ class Blocks:
         return [row_of(*place) if isinstance(place[0], EventBlock) else place for _, _, place in found]
 
     def _candidates(self, block_filter: BlockFilter) -> Generator[tuple[int, int], None, None]:
-        """Yield the numbers of the blocks that may contain matches, each with the latest time that a match can have.
+        """Yield pairs of the number of a block that may contain matches, and the latest possible time of a match in it.
 
         The block with the latest such time comes first.
         """
@@ -295,9 +295,10 @@ class Blocks:
         return len(rows)
 
     def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
-        """Return headers and bodies of the oldest rows before a time, and the row ids of payloads that only they use.
+        """Return the headers and bodies of the oldest rows before the time `before`, and row ids of payloads.
 
-        The content of these payloads is among the bodies, so that it moves into the block.
+        These payloads are stored apart from their rows, and each is used by one row only. Their content is among the
+        bodies, so that it moves into the block.
         """
         headers: list[Header] = []
         bodies: list[bytes] = []

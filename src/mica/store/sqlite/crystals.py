@@ -234,7 +234,7 @@ def bury(connection: apsw.Connection, positions: str) -> None:
 
 
 def broken(connection: apsw.Connection, derived: DerivedCrystals) -> list[str]:
-    """Return one sentence for each row that differs from what was derived from the log."""
+    """Return one sentence for each stored row that differs from the row derived from the log."""
     crystals = connection.execute(
         "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
     )

@@ -45,7 +45,7 @@ def damaged_rows(core: SqliteCore) -> list[str]:
 
 
 def _schema(connection: apsw.Connection) -> Iterator[str]:
-    """Compare the definitions of tables, indexes and triggers, because SQLite obeys a damaged one."""
+    """Yield one sentence for each definition of a table, index or trigger that differs from the schema."""
     with closing(apsw.Connection(":memory:")) as new:
         for _ in new.execute(load_schema("sqlite").statements):
             pass

@@ -21,7 +21,7 @@ from mica.store.sqlite.damage import damaged_rows
 from mica.store.sqlite.file import Key, translated
 from mica.store.sqlite.log import query_events
 from mica.store.sqlite.worker import SqliteRole, threaded
-from mica.store.sqlite.write_ahead_log import set_aside
+from mica.store.sqlite.write_ahead_log import describe_copies
 
 VERIFY_PASSES = 2  # over the whole log
 VACUUM_PAGES = 2_000  # free pages released after a step, in about 10 ms: more than it frees, so that a backlog shrinks
@@ -62,7 +62,7 @@ def _verify(core: SqliteCore, *, on_progress: Callable[[int], None] = no_progres
 
 
 def _problems(core: SqliteCore, count: Callable[[int], None]) -> list[str]:
-    problems = set_aside(core.path)
+    problems = describe_copies(core.path)
     problems += [f"SQLite: {row[0]}" for row in core.rows("PRAGMA integrity_check") if row[0] != "ok"]
     dangling = core.rows("PRAGMA foreign_key_check")
     problems += [f"SQLite: a row of {row[0]} refers to a missing row of {row[2]}" for row in dangling]

@@ -1,8 +1,9 @@
 """The inverted index of a SQLite store. New texts are stored one by one; every 4,096 texts are moved into a volume.
 
 A volume lists, for each of its terms, the places of the texts that contain it; a place is the number of a text in its
-volume. A volume is written once, in the order of its table, and read as bit sets (see `bits`). With a row for each word
-of each text, storing a mark would cost about twenty writes at scattered places of the file.
+volume. All rows of a volume are written at once, in the order of the table, and read as bit sets (see `bits`). An index
+with one row for each word of each text would be slower: storing a mark would then write to about twenty scattered
+places of the file.
 """
 
 from __future__ import annotations

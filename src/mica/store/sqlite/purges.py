@@ -26,7 +26,7 @@ from mica.store.sqlite.core import SqliteCore
 from mica.store.sqlite.file import COLUMNS, Row, as_json, authority, insert, row_checksum, translated, values_checksum
 from mica.store.sqlite.log import EVENTS
 from mica.store.sqlite.worker import RETRY_S, SqliteRole, threaded
-from mica.store.sqlite.write_ahead_log import set_aside
+from mica.store.sqlite.write_ahead_log import describe_copies
 from mica.words import terms
 
 BURY_BLOCKS = 4  # blocks rewritten per transaction, which takes about 100 ms, like an ageing step
@@ -69,7 +69,7 @@ class SqlitePurges(SqliteRole):
 
     async def scrub(self) -> list[str]:
         path = self._worker.path
-        problems = set_aside(path)
+        problems = describe_copies(path)
         try:
             await self._worker.run(compact)
         except (StoreFull, StoreBusy) as error:

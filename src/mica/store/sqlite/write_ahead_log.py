@@ -1,8 +1,9 @@
-"""Committed transactions that SQLite would drop without a message, because its write-ahead log is damaged.
+"""Finds committed transactions that SQLite ignores without an error, because its write-ahead log is damaged.
 
-The frames of the log have checksums, each of which also covers the frames before. When SQLite opens a file after a
-kill, it takes the log up to the first frame that fails, because a power loss may tear the last transaction. A flipped
-bit looks the same to it, and would drop all later transactions. They are recognized by their frames.
+Each frame of the log has a checksum that also covers all frames before it. When SQLite opens a file after a crash, it
+reads the log up to the first frame whose checksum is wrong, because a power loss may have interrupted the last
+transaction. A flipped bit in the middle of the log has the same effect, and SQLite ignores all later transactions. This
+module finds them, because their frames are still in the log.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _BIG_ENDIAN = 0x377F0683  # the magic number of a log whose checksums are of big
 
 
 def check_log(connection: apsw.Connection, path: Path) -> None:
-    """Check what SQLite has taken over from the write-ahead log. Call it after the first read of a connection.
+    """Check that SQLite has read the whole write-ahead log. Call it after the first read of a connection.
 
-    If the last transaction failed its checksum, which a power loss may have caused, the log is copied aside, and
-    `set_aside` names the copy. Raises StoreDamaged if an earlier one failed: no power loss does that.
+    If SQLite ignored only the last transaction, which a power loss can cause, the log is copied, and `describe_copies`
+    reports the copy. Raises StoreDamaged if it ignored several, because a power loss cannot cause that.
     """
     log = path.with_name(path.name + "-wal")
     lost = _lost(connection, log)
@@ -58,8 +59,8 @@ def check_log(connection: apsw.Connection, path: Path) -> None:
         )
 
 
-def set_aside(path: Path) -> list[str]:
-    """Return one sentence for each damaged write-ahead log of a store that was copied aside."""
+def describe_copies(path: Path) -> list[str]:
+    """Return a sentence about each copy that was made of a damaged write-ahead log of the store in this file."""
     return [
         f"{copy} is a copy of a write-ahead log whose last transaction was not whole: if the power failed while it was "
         "written, nothing that was acknowledged is missing, otherwise restore a backup; then remove it"
@@ -68,7 +69,7 @@ def set_aside(path: Path) -> list[str]:
 
 
 def copies(path: Path) -> list[Path]:
-    """Return the damaged write-ahead logs of a store that were copied aside."""
+    """Return the copies that were made of damaged write-ahead logs of the store in this file."""
     return sorted(path.parent.glob(f"{path.name}{SET_ASIDE}-*"))
 
 
@@ -83,7 +84,7 @@ def _copy_aside(log: Path) -> None:
 
 
 class _Lost(NamedTuple):
-    """How many transactions were not taken over, and the header of the first frame that was not."""
+    """The transactions in the log that SQLite ignored: their number, and the header of their first frame."""
 
     transactions: int = 0
     first: bytes = b""
@@ -100,7 +101,7 @@ def _lost(connection: apsw.Connection, log: Path) -> _Lost:
 
 
 def _after(log: Path, taken: int) -> _Lost:
-    """Count the transactions after the first `taken` frames of the log."""
+    """Count the transactions in the log after its first `taken` frames, which are those that SQLite has read."""
     count, first = 0, b""
     with log.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size

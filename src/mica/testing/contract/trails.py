@@ -38,7 +38,7 @@ class TrailContract:
     """Tests of `TrailTable`. Subclass it, and add a fixture `store` that yields a new, empty store."""
 
     async def test_trails_read_back_as_they_were_learned(self, store: Store) -> None:
-        """keeps: A-05. Steps with line ranges, figures and measurements read back, too."""
+        """keeps: A-05. This includes steps with line ranges, figures and measurements."""
         assert await store.trails.query(TrailQuery()) == []
         assert (await store.trails.learned_up_to()).position == 0
         lesson = msgspec.structs.replace(await store.trails.learned_up_to(), position=7)

@@ -166,7 +166,7 @@ async def call(method: RoleMethod, request: Request) -> Response:
 
 
 def _unpack(body: bytes, kind: Any) -> Any:  # noqa: ANN401 - the request of any method
-    """Decode a MessagePack body. Raises DecodeError."""
+    """Decode a MessagePack body as a value of the type `kind`. Raises DecodeError."""
     with decoding():
         return msgspec.msgpack.decode(body, type=kind)
 

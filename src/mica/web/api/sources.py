@@ -27,7 +27,7 @@ class GatherRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What sources know about a concept: the merged text, how far they agree, conflicts, and missing sources."""
+    """The answers of sources about a concept: the merged text, how far they agree, conflicts, and missing sources."""
 
     concept: str
     injection: str

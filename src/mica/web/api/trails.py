@@ -109,7 +109,7 @@ class CreateTrailRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class TrailAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A trail with a name, the command that loads it, and the tokens that it was measured to save."""
+    """A trail with a name, the command that loads it, and the tokens that it saves per task, if they were measured."""
 
     trail: TrailOut
     command: str
@@ -142,7 +142,7 @@ class CrystallizeTrailRequest(TrailRequest, frozen=True, kw_only=True, forbid_un
 
 @API.post("trails.crystallize", needs="write")
 async def crystallize(memory: Memory, request: CrystallizeTrailRequest) -> TrailAnswer:
-    """Give a learned trail a name, which makes it a command, whether or not it was successful enough so far."""
+    """Give a learned trail a name, which makes it a command, even if it does not meet the conditions for one."""
     return TrailAnswer.of(trail_document(await memory.trails.crystallize(request.name, slug=request.slug)))
 
 
@@ -244,7 +244,7 @@ class WalksRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class WalksAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How many events were stored, and how many were stored before and are not stored again."""
+    """The number of new events, which were stored, and the number of events that had been stored before."""
 
     stored: int
     repeated: int

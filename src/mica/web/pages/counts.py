@@ -39,7 +39,7 @@ class CountCache(Generic[T]):
     """Caches one value per space and name, computed by one task at a time.
 
     A value is used for `fresh_s` seconds, and for LASTING_S if no event was stored meanwhile. After a purge by any
-    process it is not used any more, so purged content is never shown.
+    process, a value is computed again, so that purged content is never shown.
     """
 
     def __init__(self, *, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,1 +1,1 @@
-"""What the pages of the dashboard show, as plain values read from a memory, without HTTP and HTML."""
+"""The contents of the dashboard's pages, as plain values read from a memory, without HTTP and HTML."""

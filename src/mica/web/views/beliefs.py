@@ -1,4 +1,4 @@
-"""What the Beliefs page shows: what holds now by kind, conflicts, what ended, and the history of one belief."""
+"""The contents of the Beliefs page: beliefs by kind, conflicts, ended beliefs, and the history of one belief."""
 
 from __future__ import annotations
 

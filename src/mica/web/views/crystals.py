@@ -1,4 +1,4 @@
-"""What the Crystals page shows: the hierarchy from epochs down to marks, and the details of one crystal."""
+"""The contents of the Crystals page: the hierarchy from epochs down to marks, and the details of one crystal."""
 
 from __future__ import annotations
 

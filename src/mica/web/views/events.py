@@ -1,4 +1,4 @@
-"""What the Events page shows: the events that match filters, and the chain of one event as a tree and a timeline."""
+"""The contents of the Events page: matching events, and the chain of one event as a tree and a timeline."""
 
 from __future__ import annotations
 

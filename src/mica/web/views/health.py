@@ -1,4 +1,4 @@
-"""What the Health page shows: unstored events, size, checks of the stored data, jobs and recent failures."""
+"""The contents of the Health page: unstored events, size, checks of the stored data, jobs and recent failures."""
 
 from __future__ import annotations
 

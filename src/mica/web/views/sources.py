@@ -24,7 +24,7 @@ LISTED = 20  # gathers
 
 
 class SourceContribution(msgspec.Struct, kw_only=True):
-    """What one source contributed to the latest briefs, and to the latest questions about concepts."""
+    """The contribution of one source to the latest briefs, and to the latest questions about concepts."""
 
     name: str
     requests: int = 0
@@ -76,13 +76,13 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptFragment(msgspec.Struct):
-    """One statement in the record of what sources answered. Only the name of its source is decoded."""
+    """One statement of a recorded answer. Only the name of its source is decoded."""
 
     source: str = ""
 
 
 class GatherRow(msgspec.Struct):
-    """The fields that are read from the record of what sources answered about a concept."""
+    """The fields that are read from the record of the sources' answers about a concept."""
 
     concept: str
     coherence: float | None = None
@@ -97,7 +97,7 @@ class GatherRow(msgspec.Struct):
 
 
 async def sources(memory: Memory, *, now: datetime) -> SourcesView:
-    """Count what each source contributed to the latest briefs, and to the latest questions about concepts."""
+    """Count the contributions of each source to the latest briefs, and to the latest questions about concepts."""
     contributions: dict[str, SourceContribution] = {}
     briefs = await memory.events.query(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
     receipts = [receipt for event in briefs if (receipt := receipt_of(event)) is not None]
@@ -122,7 +122,10 @@ async def sources(memory: Memory, *, now: datetime) -> SourcesView:
 
 
 def _count_gather(event: Event, contributions: dict[str, SourceContribution]) -> Gather | None:
-    """Read the record of what sources answered, and add it to `contributions`. None if it is not mica's own event."""
+    """Read the record of the sources' answers about a concept, and add it to `contributions`.
+
+    Returns None if the event was not recorded by mica.
+    """
     try:
         row = msgspec.convert(event.data, GatherRow)
     except msgspec.ValidationError:
@@ -160,7 +163,7 @@ def _count(
 
 
 def _count_failure(contributions: dict[str, SourceContribution], name: str, reason: str, *, is_counted: bool) -> None:
-    """Count a failed request of a source. If `is_counted`, the number of requests includes it already."""
+    """Count a failed request of a source: the failure and, unless `is_counted`, the request."""
     source = contributions.setdefault(name, SourceContribution(name=name))
     source.requests += not is_counted
     source.failures += 1

@@ -1,4 +1,4 @@
-"""What the Today page shows: what mica found, the next brief line by line, the work of the day, what is open."""
+"""The contents of the Today page: findings, the next brief line by line, the work of the day, open work."""
 
 from __future__ import annotations
 

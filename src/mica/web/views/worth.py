@@ -1,8 +1,8 @@
-"""What suggestions of files are worth: the tokens they saved and wasted, and a report of a day or week.
+"""Measures the value of suggested files: the tokens they saved and wasted, with a report of a day or week.
 
-The saving of a single session cannot be measured, because it is unknown what it would have read without an offer (a
-suggestion of trails or files). So some offers are withheld at random, and the mean of tasks with offers is compared to
-that of tasks without, with a confidence interval. The tokens of unused offers are counted as wasted.
+The saving of a single session cannot be measured, because it is unknown which files the session would have read without
+an offer (a suggestion of trails or files). So some offers are withheld at random, and the mean of tasks with offers is
+compared to that of tasks without, with a confidence interval. The tokens of unused offers are counted as wasted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPORTED = ("trail.*", "crystal*", "teaching.*", "hook.failed", "job.failed")
 
 
 class OfferWaste(msgspec.Struct, frozen=True, kw_only=True):
-    """How many suggestions of files or trails (offers) agents got, how many were unused, and what these cost."""
+    """The number of offers (suggestions of files or trails), how many were unused, and the tokens of unused ones."""
 
     offers: int = 0
     unused: int = 0
