@@ -5,8 +5,10 @@ MicaError
 │   ├── InvalidEvent        an event that cannot be stored as it is
 │   │   └── LawBroken       a crystal that breaks a law
 │   ├── InvalidContext      a context, label or carrier that cannot be used
-│   └── InvalidSettings     a settings file or environment variable
+│   ├── InvalidSettings     a settings file or environment variable
+│   └── ReservedForUser     only a user may end or replace this statement
 ├── UnknownEvent            no event has this id or position
+│   └── UnknownBelief       no belief has this id
 ├── UnknownSpace            the space does not exist, and the caller did not allow creating it
 ├── UnknownTrail            no trail has this name or key
 ├── DuplicateEvent          an event with this id and other content exists
@@ -66,11 +68,31 @@ class InvalidSettings(InvalidInput):
     """A settings file or environment variable cannot be used."""
 
 
+class ReservedForUser(InvalidInput):
+    """An agent tried to end or replace a rule, a preference or a decision that a user stated."""
+
+    def __init__(self, belief: str, kind: str) -> None:
+        super().__init__(
+            f"belief {belief} is a {kind} of a user, and only a user can end or replace it; "
+            "ask the user, who can say it or run `mica beliefs`"
+        )
+        self.belief = belief
+        self.kind = kind
+
+
 class UnknownEvent(MicaError):
     """No event has this id or position."""
 
     def __init__(self, reference: str) -> None:
         super().__init__(f"no event {reference!r} in this space; `mica events tail` lists the latest")
+        self.reference = reference
+
+
+class UnknownBelief(UnknownEvent):
+    """No belief has this id, or an event supports no belief."""
+
+    def __init__(self, reference: str) -> None:
+        MicaError.__init__(self, f"no belief {reference} in this space; `mica beliefs` lists them with their ids")
         self.reference = reference
 
 

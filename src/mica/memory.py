@@ -332,16 +332,20 @@ class Memory:
         """
         return await self._files.navigate(task, limit=limit, session=session, root=root)
 
-    async def why(self, reference: Reference) -> list[Why]:
-        """Return the evidence for an event, such as a brief or a crystal, or for one line of a brief.
+    async def why(self, reference: Belief | Reference) -> list[Why]:
+        """Return the evidence for an event, such as a brief or a crystal, for a belief, or for one line of a brief.
 
-        `reference` is the id or position of the event, or the line. Most lines of a brief end with event numbers, as in
-        `… (#12 #14)`; each of these events is explained. Any other line, or its first words (two or more), is searched
-        in the latest recorded briefs. If the line shows marks or crystals, these are returned. If it lists files, the
-        last access to each file is returned. If it comes from another system, the rows and files of that system are
-        returned. Retracted and withdrawn events are shown as such, with the reason. Raises UnknownEvent if an event
-        does not exist, and InvalidInput if no line matches.
+        `reference` is the id or position of the event, the id of the belief, or the line. Most lines of a brief end
+        with event numbers, as in `… (#12 #14)`; each of these events is explained. Any other line, or its first words
+        (two or more), is searched in the latest recorded briefs. If the line shows marks or crystals, these are
+        returned. If it lists files, the last access to each file is returned. If it comes from another system, the rows
+        and files of that system are returned. A belief is explained with those that it replaced. Retracted and
+        withdrawn events are shown as such, with the reason. Raises UnknownEvent if an event or a belief does not exist,
+        and InvalidInput if no line matches.
         """
+        if isinstance(reference, Belief) or is_belief_id(reference):
+            belief = await self.beliefs.get(reference)
+            return await self.briefs.why_belief(belief, await self.beliefs.history(belief))
         return await self.briefs.why(reference)
 
     # -- Correct, retract and purge

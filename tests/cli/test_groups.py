@@ -13,7 +13,9 @@ import mica.cli as cli_package
 from mica.cli import EVERYDAY, GROUPS, cli
 from mica.cli.groups import SUGGESTIONS, command_paths
 
-EVERYDAY_NAMES = "up install uninstall import export mark search brief navigate handoff why purge doctor".split()
+EVERYDAY_NAMES = (
+    "up install uninstall import export mark search brief navigate handoff beliefs why purge doctor".split()
+)
 GROUP_NAMES = "events crystals trails sources briefs server upkeep".split()
 
 
@@ -33,7 +35,7 @@ def test_commands_of_machines_are_hidden_and_work(terminal: Terminal) -> None:
     assert terminal.json("ingest")
 
 
-@pytest.mark.parametrize("group", ["", *GROUP_NAMES, "server token", "upkeep hooks"])
+@pytest.mark.parametrize("group", ["", "beliefs", *GROUP_NAMES, "server token", "upkeep hooks"])
 def test_every_summary_fits_on_its_line(terminal: Terminal, group: str) -> None:
     assert "..." not in terminal.run(*group.split(), "--help").stdout.partition("Options:")[2]
 
@@ -41,7 +43,9 @@ def test_every_summary_fits_on_its_line(terminal: Terminal, group: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "suggestion"),
     [
-        (["remember", "it"], "`mica mark`"),
+        (["remember", "it"], "`mica mark` or `mica beliefs add`"),
+        (["correct", "12"], "`mica beliefs correct`"),
+        (["beliefs", "forget"], "`mica beliefs end`"),
         (["forget"], "`mica purge`"),
         (["delete", "12"], "`mica purge`"),
         (["status"], "`mica doctor`"),
@@ -68,7 +72,7 @@ def test_an_unrecognizable_word_leads_to_the_help(terminal: Terminal) -> None:
 def test_every_suggestion_is_a_command_for_a_word_that_is_none() -> None:
     paths = {" ".join(path) for path in command_paths(cli)}
 
-    assert set(SUGGESTIONS) == {"delete", "forget", "list", "remember", "status"}
+    assert set(SUGGESTIONS) == {"decisions", "delete", "forget", "list", "remember", "rules", "status"}
     assert not paths & set(SUGGESTIONS)
     assert {path for suggested in SUGGESTIONS.values() for path in suggested} <= paths
 

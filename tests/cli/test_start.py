@@ -23,8 +23,8 @@ def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal)
     result = terminal.run("up", "--once")
     assert result.exit_code == 0, result.output
     assert "This is the bundled sample" in result.stdout
-    assert "What your agents did lately" in result.stdout
-    assert "What the next agent would receive" in result.stdout
+    assert "What happened lately" in result.stdout
+    assert "What the next agent will receive" in result.stdout
     assert "mica search" in result.stdout
     assert "--space sample" in result.stdout
     assert "mica navigate" not in result.stdout  # its files are not on this machine
@@ -288,7 +288,7 @@ def test_marks_alone_do_not_hide_what_agents_did_elsewhere(terminal: Terminal, t
 
     shown = terminal.run("up", "--once", "--yes").stdout
 
-    assert "What your agents did lately" in shown
+    assert "What happened lately" in shown
     assert "Explain how auth works" in shown
     [note] = [line for line in shown.splitlines() if "the space of this directory" in line]
     assert note.startswith("project-")
@@ -311,7 +311,7 @@ def test_if_the_import_is_declined_the_marks_of_this_directory_are_shown(
 
     shown = answered(terminal, monkeypatch, "n\n", "up", "--once").stdout
 
-    assert "What the next agent would receive" in shown
+    assert "What the next agent will receive" in shown
     assert "The cookie is set before the redirect" in shown
 
 
@@ -431,8 +431,9 @@ def test_every_count_of_events_counts_what_its_line_says(terminal: Terminal) -> 
 def test_the_first_look_names_what_it_counts(terminal: Terminal) -> None:
     shown = terminal.run("up", "--sample", "--once").stdout
 
-    assert "7 tasks (one for each prompt that led to work)" in shown
-    assert "What your agents did lately, session by session" in shown
+    assert "What mica found" in shown
+    assert "Would naming files in advance have paid?" not in shown, "the account of navigation is `mica trails replay`"
+    assert "What happened lately, session by session" in shown
 
 
 def test_if_another_server_runs_the_first_look_is_shown_before_the_reason(terminal: Terminal) -> None:
@@ -447,5 +448,5 @@ def test_if_another_server_runs_the_first_look_is_shown_before_the_reason(termin
         shown = terminal.run("up", "--sample", "--port", str(taken.getsockname()[1]))
 
     assert shown.exit_code == 1
-    assert "What your agents did lately" in shown.stdout
+    assert "What happened lately" in shown.stdout
     assert "mica already serves at http://127.0.0.1:" in shown.stderr

@@ -19,6 +19,7 @@ from tests.mcp.conftest import SESSION, Start, connected, structured
 from tests.mcp.stdio_client import StdioClient
 
 import mica
+from mica.errors import ReservedForUser
 from mica.format.fence import CLOSING, OPENING
 from mica.mcp.resources import read
 from mica.mcp.tools import BY_NAME, TOOLS, ToolResult
@@ -133,6 +134,77 @@ async def test_mark_records_the_walk_of_a_build_workflow(
     assert [(walk.task, walk.outcome) for walk in walks] == [("adw_build", "success")] * 2
     assert [step.operation for step in walks[0].steps] == ["read", "edit"]
     assert (trail.paths, trail.shape, trail.runs) == (("src/login.py", "src/page.py"), "adw_build", 2)
+
+
+# -- Beliefs
+
+
+async def test_a_mark_replaces_what_the_agent_saw_in_a_brief(memory: mica.Memory) -> None:
+    """By the number of the line or the id of the belief; the answer says what it replaced."""
+    tool = BY_NAME["mark"]
+    first = await tool.call(memory, {"text": "The queue holds 10 jobs", "tags": ["fact"]})
+    second = await tool.call(memory, {"text": "The queue holds 20 jobs", "replaces": first.content["number"]})
+    [held] = await memory.beliefs.list()
+    third = await tool.call(memory, {"text": "The queue has no limit", "replaces": held.id})
+
+    assert "It replaces: The queue holds 10 jobs" in second.text
+    assert held.text == "The queue holds 20 jobs"
+    assert third.content["ended"] == [{"id": held.id, "text": "The queue holds 20 jobs"}]
+    assert [each.text for each in await memory.beliefs.in_force()] == ["The queue has no limit"]
+
+
+async def test_a_mark_ends_an_open_task(memory: mica.Memory) -> None:
+    task = await memory.beliefs.add("task", "Write the migration")
+
+    await BY_NAME["mark"].call(memory, {"text": "The migration is written and merged", "ends": task.id})
+
+    [ended] = await memory.beliefs.list("task", "ended")
+    assert (ended.id, ended.ending) == (task.id, "done")
+
+
+@pytest.mark.parametrize("argument", ["replaces", "ends"])
+async def test_an_agent_cannot_end_a_rule_of_a_user(memory: mica.Memory, argument: str) -> None:
+    """The error is typed, its text says who can, and nothing is recorded."""
+    rule = await memory.beliefs.add("rule", "Always use uv run")
+
+    with pytest.raises(ReservedForUser, match="is a rule of a user, and only a user can end or replace it"):
+        await BY_NAME["mark"].call(memory, {"text": "Use pip", argument: rule.id})
+
+    assert [each.state for each in await memory.beliefs.list()] == ["held"]
+    assert not await memory.events.query(EventQuery(names=("mark",)))
+
+
+async def test_a_mark_that_names_no_belief_is_refused(memory: mica.Memory) -> None:
+    """Nothing is recorded for an id that does not exist, for an event without a belief, or for an ended belief."""
+    old = await memory.beliefs.add("task", "Write the migration")
+    await memory.beliefs.end(old, ending="done")
+    other = memory.emit("custom", {"text": "something"})
+    number = (await memory.events.get(other)).number
+
+    for reference, message in {
+        "bxxxxxxxxxxxx": "no belief bxxxxxxxxxxxx",
+        "#999": "no event '#999'",
+        number: f"no belief that event {number} supports",
+        old.id: "has ended",
+    }.items():
+        with pytest.raises(mica.MicaError, match=message):
+            await BY_NAME["mark"].call(memory, {"text": "It is different now", "replaces": reference})
+    assert not await memory.events.query(EventQuery(names=("mark",)))
+
+
+async def test_an_argument_that_is_almost_right_is_named(memory: mica.Memory) -> None:
+    with pytest.raises(mica.MicaError, match="did you mean 'replaces'"):
+        await BY_NAME["mark"].call(memory, {"text": "x", "replace": "#1"})
+
+
+async def test_why_explains_a_belief_with_what_it_replaced(memory: mica.Memory) -> None:
+    old = await memory.beliefs.add("decision", "We go with the unique index")
+    new = await memory.beliefs.correct(old, "We go with a partial index")
+
+    shown = await BY_NAME["why"].call(memory, {"id": new.id})
+
+    assert "We go with a partial index (decision, held)" in shown.text
+    assert f"We go with the unique index (decision, replaced by {new.id}" in shown.text
 
 
 def test_all_schemas_fit_into_the_budget_and_are_flat() -> None:

@@ -25,6 +25,7 @@ async def prepare(pool: MemoryPool) -> str:
     step = step_of(await memory.events.get(read))
     assert step is not None
     await memory.trails.create("auth", [step])
+    await memory.beliefs.add("rule", "Always use uv run")
     [crystal] = await memory.crystals.make(level="session")
     return crystal.id
 
@@ -33,12 +34,14 @@ async def test_a_get_records_nothing(client: httpx2.AsyncClient, pool: MemoryPoo
     """keeps: B-33. Every GET operation leaves the log unchanged."""
     crystal = await prepare(pool)
     memory = await pool.memory()
+    [belief] = await memory.beliefs.list("rule")
     reads = [operation for operation in API.declared if operation.method == "GET"]
     assert len(reads) > 20
 
     for operation in reads:
         required = [field.encode_name for field in msgspec.structs.fields(operation.request_type) if field.required]
-        fields = {name: ARGUMENTS.get(name, crystal) for name in required}
+        of_one = belief.id if operation.tag == "beliefs" else crystal
+        fields = {name: ARGUMENTS.get(name, of_one) for name in required}
         before = await memory.events.position()
         answer = await client.get(operation.path, params=fields)
         assert answer.status_code == 200, (operation.path, answer.text)

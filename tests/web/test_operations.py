@@ -14,6 +14,7 @@ import pytest
 from tests.web.server import web_server_at
 
 import mica
+from mica.beliefs.api import Beliefs
 from mica.brief.api import Briefs
 from mica.cli import cli
 from mica.cli.groups import command_paths
@@ -87,9 +88,10 @@ def test_every_operation_has_a_summary_and_response_schemas(document: dict[str, 
     assert set(BUNDLES) < {name for each in bundle["anyOf"] for name in each.get("enum", [None])} | {None}
 
 
-EVERYDAY = {"emit", "mark", "search", "brief", "navigate", "handoff", "why", "retract", "purge", "doctor"}
+EVERYDAY = {"emit", "mark", "search", "brief", "navigate", "handoff", "why", "correct", "retract", "purge", "doctor"}
 PACKAGE_CLASSES: dict[str, type] = {
     "events": Events,
+    "beliefs": Beliefs,
     "crystals": Crystals,
     "trails": Trails,
     "sources": Sources,
@@ -144,6 +146,7 @@ def test_every_operation_is_a_method_of_memory_or_of_its_package(document: dict[
 
 SHARED = (
     "mark search brief navigate handoff why purge doctor briefs.quality "
+    "beliefs.list beliefs.add beliefs.correct beliefs.confirm beliefs.end "
     "crystals.list crystals.make crystals.expand crystals.promote crystals.stream crystals.teachings "
     "events.query events.chain events.compare events.failures events.follow events.impact events.overview "
     "sources.gather sources.health sources.judge sources.warm "

@@ -11,7 +11,7 @@ from mica.beliefs.certainty import as_of, relevance
 from mica.beliefs.edit_file import BeliefEdit, parse, render
 from mica.beliefs.library import BeliefLibrary, replay
 from mica.beliefs.subjects import NAME, subject_of
-from mica.errors import InvalidInput, UnknownEvent
+from mica.errors import InvalidInput, ReservedForUser, UnknownBelief
 from mica.events.log import Log
 from mica.events.references import Reference
 from mica.model.belief import (
@@ -126,7 +126,7 @@ class Beliefs:
     async def get(self, reference: Belief | Reference) -> Belief:
         """Return a belief by its id, or by the id or position of a mark that supports exactly one belief.
 
-        Raises UnknownEvent if there is none, and InvalidInput if a mark supports several.
+        Raises UnknownBelief or UnknownEvent if there is none, and InvalidInput if a mark supports several.
         """
         await self.refresh()
         if isinstance(reference, Belief):
@@ -134,22 +134,49 @@ class Beliefs:
         if is_belief_id(reference):
             found = await self._table.query(BeliefQuery(ids=(BeliefId(str(reference)),)))
             if not found:
-                raise UnknownEvent(str(reference))
+                raise UnknownBelief(str(reference))
             return found[0]
         event = await self._log.get(reference)
         found = await self.of_event(event.id)
         current = [each for each in found if each.state != "ended"] or found
         if not current:
-            raise UnknownEvent(f"{event.number}, which supports no belief")
+            raise UnknownBelief(f"that event {event.number} supports")
         if len(current) > 1:
             listed = "; ".join(f"{each.id}: {each.text[:60]}" for each in current[:5])
             raise InvalidInput(f"event {event.number} supports {len(current)} beliefs, name one of them: {listed}")
         return current[0]
 
+    async def select(self, ids: Sequence[BeliefId]) -> builtins.list[Belief]:
+        """Return the beliefs with these ids, those with the latest evidence first. Unknown ids are left out."""
+        await self.refresh()
+        return await self._table.query(BeliefQuery(ids=tuple(ids), limit=None)) if ids else []
+
+    async def evidence(self, belief: Belief) -> builtins.list[Event]:
+        """Return the events that support a belief, and the event that ended it, in the order of the log."""
+        wanted = [*belief.evidence, *([belief.ended_by] if belief.ended_by else [])]
+        found = await self._events.get_many(builtins.list(dict.fromkeys(wanted)))
+        return sorted(found, key=lambda each: each.sort_key)
+
+    async def of_events(self, events: Sequence[EventId]) -> builtins.list[Belief]:
+        """Return the beliefs that one of these events supports, those with the latest evidence first."""
+        await self.refresh()
+        return await self._table.query(BeliefQuery(evidence=tuple(events), limit=None)) if events else []
+
     async def of_event(self, event: EventId) -> builtins.list[Belief]:
         """Return the beliefs that an event supports, those with the latest evidence first."""
-        await self.refresh()
-        return await self._table.query(BeliefQuery(evidence=(event,), limit=LISTED_MAX))
+        return await self.of_events([event])
+
+    async def endable(self, reference: Belief | Reference, *, origin: Origin) -> Belief:
+        """Return the belief that a mark of this origin would end or replace if it named `reference`.
+
+        Raises what `get` raises, InvalidInput if the belief has ended already, and ReservedForUser if only a user may
+        end it.
+        """
+        belief = await self.get(reference)
+        if belief.state == "ended":
+            raise InvalidInput(_describe_end(belief))
+        self._check_authority(belief, origin)
+        return belief
 
     async def history(self, reference: Belief | Reference) -> builtins.list[Belief]:
         """Return a belief with all that it replaced and all that replaced it, oldest first."""
@@ -183,7 +210,7 @@ class Beliefs:
         """
         belief = await self.get(reference)
         if belief.state == "ended":
-            raise InvalidInput(f"belief {belief.id} has ended ({belief.ending}); add a new one instead")
+            raise InvalidInput(_describe_end(belief))
         self._check_authority(belief, origin)
         checked = self._checked(text)
         stated_in = await self._events.get_many(builtins.list(belief.evidence))
@@ -229,7 +256,8 @@ class Beliefs:
     ) -> Belief:
         """End a belief and return it; one that has ended already stays as it is.
 
-        Raises InvalidInput for an unknown ending, and if an agent tries to end a user's rule, preference or decision.
+        Raises InvalidInput for an unknown ending, and ReservedForUser if an agent tries to end a user's rule,
+        preference or decision.
         """
         if ending not in ("withdrawn", "done", "answered", "expired", "replaced"):
             raise InvalidInput(f"there is no ending {ending!r}; use withdrawn, done, answered, expired or replaced")
@@ -254,8 +282,9 @@ class Beliefs:
         """Apply an edited file; returns what changed. `original` is the text that `edit_text` returned before.
 
         A changed line corrects its belief, a deleted line ends it, and a new line adds one. Beliefs that were learned
-        while the file was edited stay. A belief that has ended since is not changed. Raises InvalidInput, and changes
-        nothing, for a file that cannot be understood, or one that ends most beliefs without `is_confirmed`.
+        while the file was edited stay. A belief that has ended since is not changed; `skipped` has its new text. Raises
+        InvalidInput, and changes nothing, for a file that cannot be understood, or one that ends most beliefs without
+        `is_confirmed`.
         """
         edit = parse(text, original=original, is_confirmed=is_confirmed)
         for _, new in (*edit.corrected, *edit.added):
@@ -265,6 +294,7 @@ class Beliefs:
         found = await self._table.query(BeliefQuery(ids=named, limit=None)) if named else []
         current = {each.id for each in found if each.state != "ended"}
         corrected = [(each, new) for each, new in edit.corrected if each in current]
+        skipped = tuple((each, new) for each, new in edit.corrected if each not in current)
         ended = [each for each in edit.ended if each in current]
         for identifier, new in corrected:
             await self.correct(identifier, new)
@@ -272,7 +302,7 @@ class Beliefs:
             await self.end(identifier, reason="deleted from the file of beliefs")
         for kind, new in edit.added:
             await self.add(kind, new)
-        return BeliefEdit(corrected=tuple(corrected), ended=tuple(ended), added=edit.added)
+        return BeliefEdit(corrected=tuple(corrected), ended=tuple(ended), added=edit.added, skipped=skipped)
 
     # -- Parts
 
@@ -286,9 +316,7 @@ class Beliefs:
 
     def _check_authority(self, belief: Belief, origin: Origin) -> None:
         if origin != "user" and belief.by == "user" and belief.kind in ("rule", "preference", "decision"):
-            raise InvalidInput(
-                f"belief {belief.id} is a {belief.kind} of a user, and only a user can end or replace it"
-            )
+            raise ReservedForUser(belief.id, belief.kind)
 
     def _retract(self, event: Event, *, by: Ref) -> None:
         data = {"mark": event.id, "reason": f"corrected by {by.id}"}
@@ -312,6 +340,11 @@ class Beliefs:
 
 def _states(state: BeliefState | None) -> tuple[BeliefState, ...]:
     return CURRENT if state is None else (state,)
+
+
+def _describe_end(belief: Belief) -> str:
+    by = f" by {belief.replaced_by}" if belief.replaced_by else ""
+    return f"belief {belief.id} has ended ({belief.ending}{by}); correct what replaced it, or add a new one"
 
 
 def _check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:

@@ -14,17 +14,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from mica.errors import InvalidInput
+from mica.format.beliefs import HEADINGS
+from mica.format.lines import plural
 from mica.model.belief import KINDS, Belief, BeliefId, BeliefKind
 
-HEADINGS: dict[BeliefKind, str] = {
-    "rule": "Rules",
-    "preference": "Preferences",
-    "decision": "Decisions",
-    "fact": "Facts",
-    "gotcha": "Gotchas",
-    "task": "Open tasks",
-    "question": "Open questions",
-}
 INTRODUCTION = """\
 # Beliefs
 
@@ -46,11 +39,12 @@ class BeliefEdit(msgspec.Struct, frozen=True, kw_only=True):
     corrected: tuple[tuple[BeliefId, str], ...] = ()  # with the new text
     ended: tuple[BeliefId, ...] = ()
     added: tuple[tuple[BeliefKind, str], ...] = ()
+    skipped: tuple[tuple[BeliefId, str], ...] = ()  # corrections of beliefs that have ended since, with the new text
 
     @property
     def is_empty(self) -> bool:
         """True if the file asks for no change."""
-        return not (self.corrected or self.ended or self.added)
+        return not (self.corrected or self.ended or self.added or self.skipped)
 
 
 def render(beliefs: Iterable[Belief]) -> str:
@@ -84,13 +78,11 @@ def parse(edited: str, *, original: str, is_confirmed: bool = False) -> BeliefEd
             added.append((kind, text))
     corrected = [(BeliefId(each), text) for each, text in kept.items() if text and text != texts[each]]
     ended = [BeliefId(each) for each in texts if not kept.get(each)]
-    if len(ended) > max(DELETED_FREE, DELETED_SHARE_MAX * len(texts)) and not is_confirmed:
+    most = max(DELETED_FREE, DELETED_SHARE_MAX * len(texts))
+    if ended and (len(ended) > most or len(ended) == len(texts)) and not is_confirmed:
         raise InvalidInput(
-            f"this edit would end {len(ended)} of {len(texts)} beliefs; nothing was changed; confirm it if you mean it"
-        )
-    if texts and len(ended) == len(texts) and not is_confirmed:
-        raise InvalidInput(
-            f"this edit would end all {len(texts)} beliefs; nothing was changed; confirm it if you mean it"
+            f"this edit would end {len(ended)} of {plural(len(texts), 'belief')}, so nothing was changed; if you mean "
+            "it, use `mica beliefs edit --yes` (in programs, `is_confirmed`)"
         )
     return BeliefEdit(corrected=tuple(corrected), ended=tuple(ended), added=tuple(added))
 

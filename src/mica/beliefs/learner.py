@@ -158,6 +158,8 @@ class _Lesson:
     def _state(self, stated: Assertion, *, is_first: bool) -> None:
         subject = subject_of(stated.text)
         replaced = self._replaced() if is_first else []
+        if replaced:  # its author named what it replaces, so it is no guess
+            stated = msgspec.structs.replace(stated, is_tagged=True, is_unsure=False)
         kind = stated.kind or (replaced[0].kind if replaced else None)
         candidates = self._known.candidates(subject)
         own = None if replaced else self._support(stated, kind, subject, candidates)

@@ -35,12 +35,13 @@ from mica.brief.pasted_line import PastedLine, parse_handles
 from mica.brief.quality import WEEK, Quality, quality
 from mica.brief.receipts import BRIEF, SWITCHED, is_switched_on, receipt
 from mica.brief.snapshot import gathered_before, read_snapshot
-from mica.brief.why import RECEIPTS_MAX, Why, explain_line, why, with_retractions
+from mica.brief.why import RECEIPTS_MAX, Why, explain_line, why, why_belief, with_retractions
 from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.events.log import Log
 from mica.events.references import Reference
 from mica.format.lines import plural
 from mica.hook import BRIEFS, is_held_out
+from mica.model.belief import Belief
 from mica.model.brief import PRESETS, RECENCY_WEIGHT, Brief, Preset
 from mica.model.crystal import Crystal
 from mica.model.event import MICROSECOND, Clock, EventId, EventQuery, Ref, check_budget
@@ -408,6 +409,10 @@ class Briefs:
     async def why(self, reference: Reference) -> list[Why]:
         """Explain an event or a line of a brief by its evidence; see `Memory.why` for details."""
         return await with_retractions(self._event_log, await self._why(reference))
+
+    async def why_belief(self, belief: Belief, history: Sequence[Belief]) -> list[Why]:
+        """Explain a belief by its evidence and its history."""
+        return await with_retractions(self._event_log, [await why_belief(belief, history, log=self._event_log)])
 
     async def _why(self, reference: Reference) -> list[Why]:
         if not isinstance(reference, str):

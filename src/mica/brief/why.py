@@ -16,6 +16,8 @@ from mica.brief.pasted_line import PastedLine, join_words
 from mica.brief.receipts import BRIEF, CONFLICTS
 from mica.errors import InvalidEvent
 from mica.events.hot import ReadChains, ReadLog
+from mica.format.beliefs import ending_words
+from mica.model.belief import Belief
 from mica.model.crystal import Crystal, crystal_of
 from mica.model.event import (
     CRYSTAL,
@@ -69,9 +71,9 @@ class Because(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The explanation of an event: its statements in order, each with the events that support it."""
+    """The explanation of an event or a belief: its statements in order, each with the events that support it."""
 
-    id: EventId
+    id: str
     name: str
     at: datetime
     text: str  # the query of a brief, or the text of the event
@@ -131,6 +133,19 @@ async def why(event: Event, *, log: ReadLog, chains: ReadChains) -> Why:
         return _why(event, crystal.text, because)
     chain = [event, *await chains.ancestors(event.id)][:STEPS_MAX]
     return _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in chain])
+
+
+async def why_belief(belief: Belief, history: Sequence[Belief], *, log: ReadLog) -> Why:
+    """Explain a belief by its evidence, then those that it replaced or that replaced it, the latest first."""
+    others = [each for each in reversed(history) if each.id != belief.id]
+    because = [await _explain_belief(log, each) for each in (belief, *others)]
+    return Why(id=belief.id, name="belief", at=belief.at, text=belief.text, because=tuple(because))
+
+
+async def _explain_belief(log: ReadLog, belief: Belief) -> Because:
+    events = [*belief.evidence, *([belief.ended_by] if belief.ended_by else [])]
+    because = await _because(log, belief.text, dict.fromkeys(events))
+    return msgspec.structs.replace(because, source=f"{belief.kind}, {ending_words(belief) or belief.state}")
 
 
 async def with_retractions(log: ReadLog, explanations: Sequence[Why]) -> list[Why]:

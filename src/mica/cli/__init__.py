@@ -16,6 +16,7 @@ from contextlib import suppress
 import click
 
 from mica.cli import (
+    beliefs,
     brief,
     chains,
     crystals,
@@ -92,11 +93,21 @@ EVERYDAY = (
     brief.brief,
     navigation.navigate,
     brief.handoff,
+    beliefs.beliefs,
     brief.why,
     purge.purge,
     doctor.doctor,
 )
 GROUPS: dict[click.Group, tuple[click.Command, ...]] = {
+    beliefs.beliefs: (
+        beliefs.list_,
+        beliefs.add,
+        beliefs.correct,
+        beliefs.confirm,
+        beliefs.end,
+        beliefs.show,
+        beliefs.edit,
+    ),
     events.events: (
         events.tail,
         events.show,

@@ -49,7 +49,7 @@ async def doctor(memory: Memory, output: Output) -> None:
     except StoreError as error:
         await _show_unavailable(memory, output, str(error))
         sys.exit(1)
-    examined = await _examine(memory, problems)
+    examined = await _examine(memory, problems, place=chosen_place())
     advice = _advice(examined)
 
     def for_people(console: Console) -> None:
@@ -100,10 +100,17 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.problems) + len(self.silent) + len(self.failing)
 
 
-async def _examine(memory: Memory, stored: list[str]) -> Examination:
+async def summarize_health(memory: Memory, place: Path | str) -> list[str]:
+    """Return one sentence for each thing in a space that needs attention, with what to do about it.
+
+    This is the quick part of `mica doctor`: stored data is not verified, and no source or transcript is read.
+    """
+    return _advice(await _examine(memory, [], place=place, is_quick=True))
+
+
+async def _examine(memory: Memory, stored: list[str], *, place: Path | str, is_quick: bool = False) -> Examination:
     """Collect what may need attention in a space. `stored` are the problems found by verifying the stored data."""
     settings = load_settings()
-    place = chosen_place()
     exists = memory.location != ":memory:" or str(place) == ":memory:"  # reading does not create a space
     now = utc_now()
     backlog_events, backlog_bytes = await memory.upkeep.backlog()
@@ -115,13 +122,13 @@ async def _examine(memory: Memory, stored: list[str]) -> Examination:
         sizes=await memory.upkeep.sizes(),
         backlog_events=backlog_events,
         backlog_bytes=backlog_bytes,
-        transcripts=len(await memory.clients.unread(_transcripts_of(memory.location))),
-        without_vector=await memory.upkeep.without_vector(),
+        transcripts=0 if is_quick else len(await memory.clients.unread(_transcripts_of(memory.location))),
+        without_vector=None if is_quick else await memory.upkeep.without_vector(),
         hook_failures=len(hook_failures(spools, settings)),
         failed_work=await memory.events.query(EventQuery(names=("job.failed",), since=now - FAILED_LATELY, limit=1)),
         refused=len(await memory.events.query(EventQuery(names=(REFUSED,), since=now - REFUSED_LATELY))),
-        sources=await memory.sources.health(timeout_s=SOURCES_S),
-        emptiness=await describe_emptiness(memory),
+        sources=[] if is_quick else await memory.sources.health(timeout_s=SOURCES_S),
+        emptiness=None if is_quick else await describe_emptiness(memory),
     )
 
 

@@ -1,47 +1,85 @@
-"""The first look, a screen that `mica up` prints: what agents did lately, the files they reopen, the next brief."""
+"""The first look, a screen that `mica up` prints. It answers four questions about the user's own work.
+
+What did mica find, what will the next agent receive, what happened lately, and is all well?
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from mica.cli.output import pasteable
 from mica.events.activity import FileLine, Overview, SessionLine
-from mica.format.lines import format_time, one_line, plural
+from mica.format.beliefs import Found, speaker
+from mica.format.lines import format_time, one_line, plural, strip_control, to_user_zone
 from mica.model.brief import Brief
-from mica.navigation.replay import Replay
-from mica.navigation.replay_page import describe
 
 BAR = "▏▎▍▌▋▊▉█"
 BAR_CELLS = 8
+BELIEF_CHARACTERS = 240  # of one belief: two lines of a terminal
 LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the terminal
 
 
-def first_look(
-    title: str, overview: Overview, brief: Brief, replay: Replay | None = None, *, emptiness: str | None = None
-) -> RenderableType:
-    """Render one screen about a space: recent sessions, files, and the next brief.
+class FirstLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first look shows about a space."""
 
-    With `replay`, it begins with the tokens that suggestions of files would have saved in past tasks. `emptiness` is a
-    clause that is shown in place of the brief if the space is empty.
-    """
-    parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(overview)}")]
-    if replay is not None and replay.rows:
-        verdict = Text("\n".join([replay.verdict, *describe(replay)[:3]]), overflow="fold")
-        parts.append(_titled("Would naming files in advance have paid? Your own history, replayed", verdict))
-    if overview.sessions:
-        parts.append(_titled("What your agents did lately, session by session", _sessions(overview.sessions)))
-    if overview.files:
-        parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(overview.files)))
+    title: str
+    overview: Overview
+    brief: Brief
+    found: Found
+    advice: Sequence[str] = ()  # one sentence for each thing that needs attention
+    has_files: bool = False  # also show the files that agents used most
+    emptiness: str | None = None  # a clause that is shown in place of the brief if the space is empty
+
+
+def first_look(look: FirstLook) -> RenderableType:
+    """Render one screen about a space: what mica found, the next brief, recent sessions, and its health."""
+    overview, brief = look.overview, look.brief
+    parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(look.title)}[/]  {_totals(overview)}")]
+    if look.emptiness is None:
+        parts.append(_titled("What mica found", _found(look.found)))
     nothing = (
-        "nothing fits into the budget" if brief.left_out else f"nothing yet: {emptiness or 'this space has no marks'}"
+        "nothing fits into the budget"
+        if brief.left_out
+        else f"nothing yet: {look.emptiness or 'this space has no marks'}"
     )
     text = Text(brief.text or nothing, overflow="fold")
     cost = f"{brief.tokens} tokens (estimated)"
-    parts.append(Panel(text, title="What the next agent would receive", subtitle=cost, border_style="dim"))
+    parts.append(
+        Panel(text, title="What the next agent will receive", subtitle=cost, title_align="left", border_style="dim")
+    )
+    if overview.sessions:
+        parts.append(_titled("What happened lately, session by session", _sessions(overview.sessions)))
+    if overview.files and look.has_files:
+        parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(overview.files)))
+    parts.append(_titled("Is all well?", _health(look)))
     return Group(*parts)
+
+
+def _found(found: Found) -> RenderableType:
+    if not found.words:
+        hint = pasteable("`mica beliefs add rule TEXT` adds one")
+        return Text(f"No rules, decisions or open ends yet. mica learns them from what you tell your agents; {hint}.")
+    lines = [f"[bold]{escape(found.words)}[/]"]
+    for heading, beliefs in found.newest:
+        lines.append(f"[cyan]{heading}[/]")
+        for each in beliefs:
+            said = f"{to_user_zone(each.last_at):%-d %b} {one_line(speaker(each), 20)}"
+            lines.append(f"  {escape(one_line(each.text, BELIEF_CHARACTERS))} [dim]{escape(said)}[/]")
+    lines.append(f"[dim]{escape(pasteable('`mica beliefs` lists all, and corrects what is wrong.'))}[/]")
+    return Text.from_markup("\n".join(lines), overflow="fold")
+
+
+def _health(look: FirstLook) -> RenderableType:
+    if not look.advice:
+        return Text("Yes. Nothing is waiting, and nothing failed lately.")
+    return Text("\n".join(f"→ {pasteable(strip_control(line))}" for line in look.advice), overflow="fold")
 
 
 def _titled(title: str, table: RenderableType) -> RenderableType:

@@ -11,10 +11,12 @@ from mica.format.lines import alternatives
 
 # Words that people try and that no spelling leads to. They are suggestions in the error, not aliases.
 SUGGESTIONS: dict[str, tuple[str, ...]] = {
-    "delete": ("purge", "crystals retract"),
-    "forget": ("purge", "crystals retract"),
+    "decisions": ("beliefs",),
+    "delete": ("purge", "beliefs end"),
+    "forget": ("purge", "beliefs end"),
     "list": ("events tail", "crystals list", "trails list", "upkeep spaces"),
-    "remember": ("mark",),
+    "remember": ("mark", "beliefs add"),
+    "rules": ("beliefs",),
     "status": ("doctor",),
 }
 
@@ -36,16 +38,32 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class ListingGroup(CommandGroup):
+    """A group that runs its command `list` if no command is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 class FirstPage(CommandGroup):
-    """The `mica` command itself: its help shows the everyday commands, then the groups."""
+    """The `mica` command itself: its help shows the everyday commands, then the groups.
+
+    A group that lists without a command is an everyday command.
+    """
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
         for title, is_group in (("Every day", False), ("Groups of commands", True)):
-            part = [(name, command) for name, command in shown if isinstance(command, click.Group) is is_group]
+            part = [(name, command) for name, command in shown if _is_plain_group(command) is is_group]
             limit = formatter.width - 6 - max(len(name) for name, _ in part)
             with formatter.section(title):
                 formatter.write_dl([(name, command.get_short_help_str(limit)) for name, command in part])
+
+
+def _is_plain_group(command: click.Command) -> bool:
+    return isinstance(command, click.Group) and not isinstance(command, ListingGroup)
 
 
 def with_option_of_same_meaning(error: click.NoSuchOption) -> click.NoSuchOption:
@@ -80,10 +98,12 @@ def _describe_unknown(ctx: click.Context, args: Sequence[str]) -> str:
 def _suggest(ctx: click.Context, above: Sequence[str], args: Sequence[str]) -> Sequence[str]:
     """Return the commands that an unknown word may mean.
 
-    The table SUGGESTIONS is tried first, then commands of the same name in other groups, then similar names.
+    The table SUGGESTIONS is tried first (in a group, only its commands of that group), then commands of the same name
+    in other groups, then similar names.
     """
-    if not above and args[0] in SUGGESTIONS:
-        return SUGGESTIONS[args[0]]
+    inside = "".join(f"{word} " for word in above)
+    if known := [each for each in SUGGESTIONS.get(args[0], ()) if each.startswith(inside)]:
+        return known
     root = ctx.find_root().command
     assert isinstance(root, click.Group), "only groups have commands"
     paths = list(command_paths(root))

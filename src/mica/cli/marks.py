@@ -47,6 +47,13 @@ from mica.search.search import DEPTHS, Depth, collapse_repeats
     show_default=True,
     help="How the mark relates to its parent: caused by it, or continuing, branching off or fulfilling it.",
 )
+@click.option(
+    "--replaces",
+    metavar="ID",
+    multiple=True,
+    help="A belief that no longer holds, because this holds instead; repeatable.",
+)
+@click.option("--ends", metavar="ID", multiple=True, help="A belief that this ends, such as a task done; repeatable.")
 @click.option("--at", type=Moment(), help="When it was observed: 2026-11-03T09:30, 2h, 'last Tuesday'.  [default: now]")
 @click.option("--lines", is_flag=True, help="Record each line of standard input as a mark: all lines, or none.")
 @click.option("--session", help="The session it belongs to.")
@@ -62,6 +69,8 @@ async def mark(
     principles: tuple[str, ...],
     parent: str | None,
     relation: str,
+    replaces: tuple[str, ...],
+    ends: tuple[str, ...],
     at: datetime | None,
     lines: bool,
     session: str | None,
@@ -71,6 +80,9 @@ async def mark(
 
     Without TEXT, or with a dash, it is read from standard input. Secrets are redacted. `#milestone` in the text becomes
     a tag.
+
+    An ID of --replaces and --ends is that of a belief (see `mica beliefs`), or the number of the event that states it.
+    What a user stated as a rule, a preference or a decision is ended only by a user, so not with --agent.
 
     While the store is unavailable, the mark is saved beside it without a position and stored later: do not record it
     again.
@@ -96,6 +108,8 @@ async def mark(
             raise InvalidInput(f"line {number:,} cannot be recorded, so no line was: {error}") from error
     cause = None if parent is None else await memory.events.get(parent)
     origin: Origin = "agent" if agent else "user"
+    replaced = [await memory.beliefs.endable(each, origin=origin) for each in replaces]
+    ended = [await memory.beliefs.endable(each, origin=origin) for each in ends]
     with memory.context(session=session, agent=agent):
         refs = [
             memory.mark(
@@ -107,6 +121,8 @@ async def mark(
                 relation=cast(Relation, relation),
                 origin=origin,
                 at=at,
+                replaces=replaced,
+                ends=ended,
             )
             for each in texts
         ]
@@ -123,6 +139,9 @@ async def mark(
     def for_people(console: Console) -> None:
         for number, ref in zip(numbers, refs, strict=True):
             console.print(f"[green]{number}[/]  {ref.id}", soft_wrap=True)
+        for word, beliefs in (("replaces", replaced), ("ends", ended)):
+            for belief in beliefs:
+                console.print(f"  {word} {belief.id} [dim]{escape(one_line(belief.text, 200))}[/]", soft_wrap=True)
 
     documents = [
         {"id": ref.id, "position": position, "text": redact(each)}

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mica.cli.first_look import first_look
+from mica.cli.doctor import summarize_health
+from mica.cli.first_look import FirstLook, first_look
 from mica.cli.output import (
     OpenMemory,
     Output,
@@ -37,13 +38,12 @@ from mica.cli.transcripts import STOPPED, Bar, print_clients, print_imported
 from mica.clients.discovery import ImportPlan, Plans, TranscriptFolder, plan_imports, usual_places
 from mica.clients.importer import Imported
 from mica.errors import InvalidInput, UnknownSpace
+from mica.format.beliefs import summarize
 from mica.format.lines import format_bytes, plural
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model.event import EventQuery
 from mica.model.walk import STARTED
-from mica.navigation.replay import Replay
-from mica.navigation.replay_page import describe
 from mica.settings import Settings, load_settings
 from mica.store.space import file_of, space_of, without_password
 from mica.store.space import spaces as space_files
@@ -51,7 +51,6 @@ from mica.store.space import spaces as space_files
 SAMPLE = "sample"
 BRIEF_TOKENS = 600  # of the first look: one screen
 LOOK_DEADLINE_S = 2.0  # a person waits longer than an agent
-REPLAYED_TASKS = 300  # the latest, for a first look; `mica trails replay` takes all
 EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
 OTHERS_NAMED = 8  # in one line; `mica upkeep spaces` lists all
 PROJECTS_SHOWN = 12  # half a screen; `mica upkeep spaces` lists all
@@ -427,12 +426,10 @@ async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, 
                     name = space_name(plan.target)
                     results[name], others[name] = await bar.run(other, plan), await _count_sessions(other)
             with bar.aside():
-                replay = await memory.trails.replay(latest=REPLAYED_TASKS)
                 await _show_first_look(
                     memory,
                     first.target,
                     output,
-                    replay=replay,
                     results=results,
                     others=others,
                     is_sample=is_sample,
@@ -443,11 +440,11 @@ async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, 
 @click.command()
 @memory_command
 async def overview(memory: Memory, output: Output) -> None:
-    """Show what agents did lately, and the next brief.
+    """Show what mica found, the next brief, and recent work.
 
     Example: mica events overview
     """
-    await _show_first_look(memory, chosen_place(), output)
+    await _show_first_look(memory, chosen_place(), output, has_files=True)
 
 
 async def _show_first_look(
@@ -456,19 +453,27 @@ async def _show_first_look(
     output: Output,
     *,
     note: str = "",
-    replay: Replay | None = None,
     results: Mapping[str, Imported] | None = None,
     others: Mapping[str, int] | None = None,
     is_sample: bool = False,
     with_steps: bool = False,
+    has_files: bool = False,
 ) -> None:
     summary = await memory.events.overview()
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
     has_tree = await memory.events.directory() is not None
-    emptiness = await describe_emptiness(memory)
+    look = FirstLook(
+        title=space_name(place) + note,
+        overview=summary,
+        brief=brief,
+        found=summarize(await memory.beliefs.in_force()),
+        advice=await summarize_health(memory, place),
+        has_files=has_files,
+        emptiness=await describe_emptiness(memory),
+    )
 
     def for_people(console: Console) -> None:
-        console.print(first_look(space_name(place) + note, summary, brief, replay, emptiness=emptiness))
+        console.print(first_look(look))
         if results is not None:
             print_imported(console, results)
         if others:
@@ -480,11 +485,11 @@ async def _show_first_look(
     document: dict[str, object] = {
         "space": space_name(place),
         "is_sample": is_sample,
-        "overview": summary,
+        "found": look.found.counts,
         "brief": brief,
+        "overview": summary,
+        "advice": look.advice,
     }
-    if replay is not None:
-        document["replay"] = {"verdict": replay.verdict, "facts": describe(replay), "missing": replay.missing}
     if results is not None:
         document["imported"] = results
     if others:
@@ -502,7 +507,7 @@ def _next_steps(location: str, *, has_tree: bool) -> str:
     if has_tree:
         commands.append((f'mica navigate "your task"{option}', "the files it needs, with lines and reasons"))
     commands += [
-        (f"mica trails replay{option}", "what naming files in advance would have saved or wasted"),
+        (f"mica beliefs{option}", "what mica holds to be true; add, correct or end it"),
         (f"mica events tail{option}", "the log itself; `mica events tree ID` shows what led to what"),
         (f'mica mark "what you saw"{option}', "add an observation; `mica` alone lists all commands"),
         ("mica install", "let coding agents use it: hooks, MCP server, commands"),

@@ -19,6 +19,7 @@ from mica.errors import InvalidInput, StoreError
 from mica.format.fence import OPENING, fence, neutralize
 from mica.format.lines import one_line, plural
 from mica.memory import Memory
+from mica.model.belief import Belief
 from mica.model.brief import Brief
 from mica.model.event import MARK, EventId, EventQuery, Ref
 from mica.model.hit import CrystalHit
@@ -248,6 +249,8 @@ class MarkArguments(msgspec.Struct):
     tags: tuple[str, ...] = ()
     why: str | None = None
     parent: str | None = None
+    replaces: str | None = None
+    ends: str | None = None
     steps: tuple[dict[str, object], ...] = ()
     outcome: Outcome = "unknown"
     workflow: str | None = None
@@ -258,7 +261,11 @@ async def _mark(memory: Memory, arguments: MarkArguments) -> ToolResult:
     if RECALLED in arguments.text:
         raise InvalidInput("this text was recalled from memory; mark what is new, in your own words")
     trail = None if arguments.trail is None else await memory.trails.show(arguments.trail)
-    ref = await _record_walk(memory, arguments) if arguments.steps else await _record_mark(memory, arguments)
+    replaced, ended = await _endable(memory, arguments.replaces), await _endable(memory, arguments.ends)
+    if arguments.steps:
+        ref = await _record_walk(memory, arguments)
+    else:
+        ref = await _record_mark(memory, arguments, replaced, ended)
     if trail is not None:
         await memory.trails.track(trail, outcome=arguments.outcome)
     number = ""
@@ -268,24 +275,42 @@ async def _mark(memory: Memory, arguments: MarkArguments) -> ToolResult:
         await memory.durable()
     stored = await asyncio.to_thread(_stored_form, arguments.text)
     where = f"Recorded as {number}" if number else f"Recorded as {ref.id}, to be stored later"
-    return ToolResult(text=f"{where}: {stored}", content={"id": ref.id, "number": number, "text": stored})
+    lines = [f"{where}: {stored}"]
+    lines += [f"It replaces: {_quote(each.text)}" for each in replaced]
+    lines += [f"It ends: {_quote(each.text)}" for each in ended]
+    beliefs = [{"id": each.id, "text": _quote(each.text)} for each in (*replaced, *ended)]
+    content: dict[str, object] = {"id": ref.id, "number": number, "text": stored, "ended": beliefs}
+    return ToolResult(text="\n".join(lines), content=content)
+
+
+async def _endable(memory: Memory, reference: str | None) -> list[Belief]:
+    return [] if reference is None else [await memory.beliefs.endable(reference, origin="agent")]
 
 
 def _stored_form(text: str) -> str:
     return neutralize(redact(text))
 
 
-async def _record_mark(memory: Memory, arguments: MarkArguments) -> Ref:
+async def _record_mark(
+    memory: Memory, arguments: MarkArguments, replaced: Sequence[Belief], ended: Sequence[Belief]
+) -> Ref:
     if arguments.workflow is not None or (arguments.outcome != "unknown" and arguments.trail is None):
         raise InvalidInput("`outcome` needs `steps` or `trail`, and `workflow` needs `steps`")
     parent = None if arguments.parent is None else await memory.events.get(arguments.parent)
     return await asyncio.to_thread(  # a megabyte takes seconds to redact
-        memory.mark, arguments.text, tags=arguments.tags, why=arguments.why, parent=parent, origin="agent"
+        memory.mark,
+        arguments.text,
+        tags=arguments.tags,
+        why=arguments.why,
+        parent=parent,
+        replaces=replaced,
+        ends=ended,
+        origin="agent",
     )
 
 
 async def _record_walk(memory: Memory, arguments: MarkArguments) -> Ref:
-    if arguments.tags or arguments.why or arguments.parent:
+    if arguments.tags or arguments.why or arguments.parent or arguments.replaces or arguments.ends:
         raise InvalidInput("with `steps`, only text, outcome, workflow and trail are possible; make another mark")
     steps = [{"operation": "read", **step} for step in arguments.steps]
     return await asyncio.to_thread(
@@ -444,20 +469,22 @@ TOOLS = (
         name="mark",
         title="Mark",
         description="Record one observation that later sessions should know: a cause, a decision with its reason, "
-        "a trap. Not what the code says by itself. Answers with what was stored.",
+        "a trap. Not what the code says by itself.",
         takes=MarkArguments,
         inputs={
             "text": with_description(TEXT, "one or two sentences"),
             "tags": with_description(TEXTS, "such as gotcha, decision, question, next"),
-            "why": with_description(TEXT, "why it matters"),
+            "why": TEXT,
             "parent": with_description(TEXT, "number of the mark it follows from"),
+            "replaces": with_description(TEXT, "number of what is wrong now"),
+            "ends": with_description(TEXT, "of what is done or void"),
             "steps": with_description(
                 {"type": "array", "items": {"type": "object"}},
                 "of a workflow whose task is `text`: path, operation, start_line, end_line",
             ),
             "outcome": with_description(TEXT, "of steps or trail: success, failure"),
-            "trail": with_description(TEXT, "the one followed"),
-            "workflow": with_description(TEXT, "such as adw_build"),
+            "trail": TEXT,
+            "workflow": TEXT,
         },
         required=("text",),
         outputs={"id": TEXT, "number": TEXT, "text": TEXT},
@@ -515,7 +542,9 @@ TOOLS = (
         title="Why",
         description="Where something recalled comes from.",
         takes=WhyArguments,
-        inputs={"id": with_description(TEXT, "a receipt, a number such as #12, or a line that ends in one")},
+        inputs={
+            "id": with_description(TEXT, "a receipt, a number such as #12, or a line that ends in one")
+        },
         required=("id",),
         outputs={"because": array_of(text=TEXT, source=TEXT, evidence={"type": "array", "items": {"type": "object"}})},
         run=_why,

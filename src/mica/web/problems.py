@@ -21,6 +21,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUSES: dict[type[MicaError], int] = {
     MicaError: 500,
     errors.InvalidInput: 422,  # well-formed but not usable; a malformed request is 400
+    errors.ReservedForUser: 403,
     errors.UnknownEvent: 404,
     errors.UnknownSpace: 404,
     errors.UnknownTrail: 404,

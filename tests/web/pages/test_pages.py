@@ -30,6 +30,7 @@ async def test_every_page_and_part_is_shown(client: httpx2.AsyncClient, memory: 
         f"/events/{crystal.sources[0]}",
         f"/events/{crystal.sources[0]}/chain",
         f"/briefs/{brief.id}",
+        f"/correct/{crystal.sources[0]}",
     ]
 
     for address in [*(address for address, *_ in PAGES), *PARTS, *of_one]:
@@ -42,7 +43,9 @@ async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.Async
     for address, words in {
         "/": "mica import",
         "/today/open": "No active session",
-        "/today/worth": "There is no interval yet",
+        "/today/found": "mica beliefs add",
+        "/beliefs/list": "mica beliefs add",
+        "/admin/patterns/worth": "There is no interval yet",
         "/crystals/forest": "mica mark",
         "/crystals/forest?q=cookie": "Nothing matches",
         "/crystals/forest?q=%3F%21": "Nothing matches",
@@ -70,9 +73,14 @@ async def test_html_and_script_in_recorded_text_are_escaped(client: httpx2.Async
         await memory.crystals.make()
     brief = (await memory.events.query(EventQuery(names=("brief",))))[0]
     crystal = (await memory.crystals.list())[0]
+    belief = await memory.beliefs.add("rule", f"Always {SCRIPT} the login page")
     addresses = [
         *PARTS,
         "/",
+        "/beliefs",
+        f"/beliefs/{belief.id}",
+        f"/beliefs/{belief.id}/end",
+        f"/correct/{belief.id}",
         f"/events/{walk.id}",
         f"/events/{walk.id}/chain",
         f"/briefs/{brief.id}",
@@ -96,6 +104,7 @@ async def test_a_missing_event_trail_or_space_is_a_404_page(client: httpx2.Async
         "/crystals/999": "999",
         "/admin/patterns/none": "none",
         "/briefs/999": "999",
+        "/beliefs/bxxxxxxxxxxxx": "bxxxxxxxxxxxx",
         "/?space=other": "other",
     }.items():
         answer = await client.get(address)

@@ -11,6 +11,10 @@ import mica
 from mica.web.views import briefs, today
 
 
+def shown(work: today.OpenWork) -> set[str]:
+    return {mark.text for mark in work.threads} | {belief.text for belief in work.beliefs}
+
+
 async def test_today_shows_the_sessions_of_the_day_and_open_work(memory: mica.Memory) -> None:
     day = await today.latest_day(memory, now=NOW)
     open_work = await today.open_work(memory)
@@ -21,7 +25,7 @@ async def test_today_shows_the_sessions_of_the_day_and_open_work(memory: mica.Me
     assert (day.prompts, day.edits) == (3, 3)
     assert sum(day.hours) > 0
     assert [each.session for each in open_work.sessions] == ["now"]
-    assert {mark.text for mark in open_work.threads} == {text for text, _ in OPEN}
+    assert shown(open_work) == {text for text, _ in OPEN}
 
 
 async def test_a_quiet_day_shows_the_latest_day_with_work(memory: mica.Memory) -> None:
@@ -33,11 +37,11 @@ async def test_a_quiet_day_shows_the_latest_day_with_work(memory: mica.Memory) -
 
 
 async def test_a_fulfilled_question_is_no_longer_open(memory: mica.Memory) -> None:
-    question = next(mark for mark in (await today.open_work(memory)).threads if "question" in mark.tags)
+    question = next(each for each in (await today.open_work(memory)).beliefs if each.kind == "question")
 
-    memory.mark("Only the accountants", parent=await memory.events.get(question.id), relation="fulfills")
+    memory.mark("Only the accountants", parent=await memory.events.get(question.evidence[0]), relation="fulfills")
 
-    assert question.id not in {mark.id for mark in (await today.open_work(memory)).threads}
+    assert question.text not in shown(await today.open_work(memory))
 
 
 async def test_the_next_agents_brief_is_a_preview_that_leaves_no_receipt(memory: mica.Memory) -> None:

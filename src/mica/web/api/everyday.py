@@ -70,6 +70,8 @@ class MarkRequest(RequestContext, frozen=True, kw_only=True, forbid_unknown_fiel
     why: str | None = None
     principles: tuple[str, ...] = ()
     relation: Relation = "causes"
+    replaces: tuple[Reference, ...] = ()  # beliefs that it replaces, or events that state them
+    ends: tuple[Reference, ...] = ()
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +115,13 @@ async def emit(memory: Memory, request: EmitRequest) -> EmitAnswer:
 
 @API.post("mark", needs="write")
 async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
-    """Record an observation in words. Secrets in it are redacted."""
+    """Record an observation in words. Secrets in it are redacted.
+
+    A user's rule, preference or decision is replaced or ended only by a mark of the origin `user`.
+    """
     context, parent = await _context(memory, request)
+    replaces = [await memory.beliefs.endable(each, origin=request.origin) for each in request.replaces]
+    ends = [await memory.beliefs.endable(each, origin=request.origin) for each in request.ends]
     ref = await asyncio.to_thread(  # a megabyte takes seconds to redact
         memory.mark,
         request.text,
@@ -126,6 +133,8 @@ async def mark(memory: Memory, request: MarkRequest) -> RecordedEvent:
         context=context,
         origin=request.origin,
         at=request.at,
+        replaces=replaces,
+        ends=ends,
     )
     await memory.durable()
     return RecordedEvent.of(ref)
@@ -316,7 +325,24 @@ async def handoff(memory: Memory, request: HandoffRequest) -> HandoffAnswer:
     )
 
 
-# -- Retraction and purge -----------------------------------------------------------------------------------------
+# -- Correction, retraction and purge -------------------------------------------------------------------------------
+
+
+class CorrectRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reference: Reference  # a mark or a belief
+    text: Words
+
+
+class CorrectAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The id of the mark with the new text."""
+
+    event: str
+
+
+@API.post("correct", needs="write")
+async def correct(memory: Memory, request: CorrectRequest) -> CorrectAnswer:
+    """Replace the text of a mark or a belief. The old text stays in the history only."""
+    return CorrectAnswer(event=await memory.correct(request.reference, request.text))
 
 
 class RetractRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

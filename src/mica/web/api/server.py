@@ -15,14 +15,14 @@ from mica.store.protocol import PurgeLog
 from mica.store.remote.wire import GENERATION, MEDIA_TYPE, PATH, About, RoleMethod, roles
 from mica.web import streams
 from mica.web.access import Access
-from mica.web.api import briefs, crystals, events, everyday, sources, trails, upkeep
+from mica.web.api import beliefs, briefs, crystals, events, everyday, sources, trails, upkeep
 from mica.web.memory_pool import memory_of, pool_of, store_of
 from mica.web.operations import API, EmptyRequest, Operation, decoding, json_response, openapi_document
 from mica.web.problems import problem, problem_response
 from mica.web.scopes import route, token_of
 from mica.web.tokens import EVERYDAY_SCOPES, SCOPES, TokenScope
 
-MODULES = (everyday, events, crystals, trails, sources, briefs, upkeep)  # they declare the operations of `API`
+MODULES = (everyday, events, beliefs, crystals, trails, sources, briefs, upkeep)  # they declare the operations of `API`
 
 
 class Spaces(msgspec.Struct, frozen=True, kw_only=True):

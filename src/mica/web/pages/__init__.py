@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Mount
 
-from mica.web.pages import briefs, crystals, events, health, sources, today, trails
+from mica.web.pages import beliefs, briefs, crystals, events, health, sources, today, trails
 from mica.web.pages.templates import FOLDER, Static
 
-MODULES = (today, crystals, trails, events, sources, briefs, health)
+MODULES = (today, beliefs, crystals, trails, events, sources, briefs, health)
 
 
 def routes() -> list[BaseRoute]:

@@ -31,6 +31,7 @@ STREAM = "/api/events/follow"  # new events; a page reads their names and reload
 FORM_BYTES_MAX = 64 * 1024
 PAGES = (
     ("/", "Today", "today", "t"),
+    ("/beliefs", "Beliefs", "beliefs", "l"),
     ("/crystals", "Crystals", "crystals", "c"),
     ("/admin/patterns", "Trails", "trails", "r"),
     ("/events", "Events", "events", "e"),

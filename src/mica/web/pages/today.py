@@ -1,4 +1,4 @@
-"""The Today page: the work of the day, open tasks, the brief of the next agent, and tokens saved and wasted."""
+"""The Today page: what mica found, what the next agent will receive, what happened lately, and if all is well."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from mica.model.event import utc_now
-from mica.navigation.report import Period
 from mica.web.memory_pool import memory_of
-from mica.web.pages.counts import patterns_of, worth_of
 from mica.web.pages.templates import page, render
 from mica.web.scopes import route
+from mica.web.views import health
 from mica.web.views import today as view
 
 
@@ -21,9 +20,8 @@ def routes() -> list[BaseRoute]:
         route("/today/happened", latest_day, needs="read"),
         route("/today/open", open_work, needs="read"),
         route("/today/next", next_brief, needs="read"),
-        route("/today/worth", saved_and_wasted, needs="read"),
-        route("/today/figures", figures, needs="read"),
-        route("/today/warnings", warnings, needs="read"),
+        route("/today/found", found, needs="read"),
+        route("/today/well", well, needs="read"),
     ]
 
 
@@ -46,21 +44,19 @@ async def open_work(request: Request) -> Response:
 
 
 @page
+async def found(request: Request) -> Response:
+    return render(request, "parts/found.html", found=await view.found(await memory_of(request)))
+
+
+@page
 async def next_brief(request: Request) -> Response:
-    return render(request, "parts/next.html", brief=await view.next_brief(await memory_of(request), now=utc_now()))
+    memory = await memory_of(request)
+    brief = await view.next_brief(memory, now=utc_now())
+    return render(request, "parts/next.html", brief=brief, lines=await view.brief_lines(memory, brief))
 
 
 @page
-async def figures(request: Request) -> Response:
-    return render(request, "parts/figures.html", worth=await worth_of(request, "week"))
-
-
-@page
-async def saved_and_wasted(request: Request) -> Response:
-    period: Period = "day" if request.query_params.get("period") == "day" else "week"
-    return render(request, "parts/worth.html", worth=await worth_of(request, period), period=period)
-
-
-@page
-async def warnings(request: Request) -> Response:
-    return render(request, "parts/warnings.html", warnings=(await patterns_of(request)).warnings)
+async def well(request: Request) -> Response:
+    memory, now = await memory_of(request), utc_now()
+    checked = await health.health(memory, now=now)
+    return render(request, "parts/well.html", health=checked, errors=await health.errors(memory, now=now))

@@ -12,8 +12,9 @@ from starlette.routing import BaseRoute
 from mica.format.charts import treemap
 from mica.format.lines import to_user_zone
 from mica.model.event import utc_now
+from mica.navigation.report import Period
 from mica.web.memory_pool import memory_of, pool_of
-from mica.web.pages.counts import caches_of, map_of, patterns_of
+from mica.web.pages.counts import caches_of, map_of, patterns_of, worth_of
 from mica.web.pages.templates import form, link, notice_headers, page, render
 from mica.web.scopes import route
 from mica.web.views import trails as view
@@ -27,6 +28,8 @@ def routes() -> list[BaseRoute]:
         route("/admin/patterns/hot", hot, needs="read"),
         route("/admin/patterns/evolution", evolution, needs="read"),
         route("/admin/patterns/map", file_map, needs="read"),
+        route("/admin/patterns/worth", saved_and_wasted, needs="read"),
+        route("/admin/patterns/figures", figures, needs="read"),
         route("/admin/patterns/{key}", trail, needs="read"),
         route("/admin/patterns/{key}/drift", drift, needs="read"),
         route("/admin/patterns/{key}/crystallize", crystallize, needs="write", methods=["POST"]),
@@ -38,6 +41,17 @@ def routes() -> list[BaseRoute]:
 @page
 async def patterns(request: Request) -> Response:
     return render(request, "trails.html", folder=request.query_params.get("folder", ""))
+
+
+@page
+async def figures(request: Request) -> Response:
+    return render(request, "parts/figures.html", worth=await worth_of(request, "week"))
+
+
+@page
+async def saved_and_wasted(request: Request) -> Response:
+    period: Period = "day" if request.query_params.get("period") == "day" else "week"
+    return render(request, "parts/worth.html", worth=await worth_of(request, period), period=period)
 
 
 @page

@@ -41,6 +41,7 @@ window.mica = {
 };
 
 const KINDS = [
+  ["belief", /^(mark$|mark\.retracted|belief\.|judgment|teaching|event\.purged)/],
   ["crystal", /^(crystal\.|mark\.retracted|event\.purged)/],
   ["trail", /^trail\./],
   ["brief", /^brief$/],
