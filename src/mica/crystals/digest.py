@@ -75,6 +75,7 @@ class DigestSource(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     at: datetime | None = None
     weight: float = 1.0  # the number of marks that it represents
+    is_whole: bool = False  # its text is one statement and is not split
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +211,7 @@ class TextReader:
                     kinds=tuple(kind for kind in KINDS if kind in source.tags),
                     weight=source.weight,
                 )
-                for number, sentence in enumerate(split(source.text))
+                for number, sentence in enumerate([source.text] if source.is_whole else split(source.text))
             ]
             for place, source in enumerate(sources)
         ]
