@@ -542,20 +542,19 @@ class Crystallizer:
     async def _draft(
         self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> CrystalDraft | None:
-        """Return the draft of a crystal. If no sentence fits, try once with a larger budget, then return None."""
+        """Return the draft of a crystal. If no sentence fits, try larger budgets, then return None."""
         made_of = material(due_period.sources)
         if (continued := await self._continue(due_period, made_of, request, context)) is not None:
             return continued
         marks = await self._beneath(due_period.sources)
-        for budget in dict.fromkeys([made_of.budget(due_period), made_of.tokens // 2, made_of.tokens - 1]):
-            if budget < 1:
-                continue
-            for digester in filter(
-                None, [self._note_digester(due_period, request), request.digest or self._extractive]
-            ):
-                digest, method = await digester(made_of.sources, budget, task=context.task or "", marks=marks)
-                if (draft := make_draft(due_period, made_of, digest, method=method)) is not None:
-                    return draft
+        budgets = [each for each in dict.fromkeys([made_of.budget(due_period), made_of.tokens // 2]) if each > 0]
+        note = self._note_digester(due_period, request)
+        attempts = [(note, budget) for budget in [*budgets, made_of.tokens - 1] if note is not None]
+        attempts += [(request.digest or self._extractive, budget) for budget in budgets]
+        for digester, budget in attempts:
+            digest, method = await digester(made_of.sources, budget, task=context.task or "", marks=marks)
+            if (draft := make_draft(due_period, made_of, digest, method=method)) is not None:
+                return draft
         return None
 
     def _note_digester(

@@ -75,6 +75,7 @@ class DigestSource(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     at: datetime | None = None
     weight: float = 1.0  # the number of marks that it represents
+    reason: str = ""  # that the author of a mark stated
     is_whole: bool = False  # its text is one statement and is not split
 
 
@@ -102,13 +103,15 @@ def extract(
     counted: MentionTally | None = None,
     count: Count = tokens.estimate,
     table: Table | None = None,
+    may_cut: bool = True,
     pause: Pause = never_pause,
 ) -> Digest:
     """Make a digest of `sources` that fits the budget and is shorter than all sources together.
 
     Prompts, plans, and sentences that repeat `task` take at most REQUEST_SHARE of the budget, unless there is nothing
     else. If the sources are statements of crystals, pass as `counted` the tally of all marks beneath them; otherwise
-    each source counts by its weight. `count` returns the tokens of a text. `table` has the learned weights, by default
+    each source counts by its weight. If no whole sentence fits, and `may_cut` is set, sentences are cut at colons and
+    semicolons. `count` returns the tokens of a text. `table` has the learned weights, by default
     those that are shipped with mica. `pause` is called between small steps and may block, so that queries come first.
     Raises InvalidInput if a time has no time zone or the budget is negative.
     """
@@ -122,7 +125,7 @@ def extract(
     sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
     source_tokens = sum(count(source.text) for source in with_pauses(sources, pause))
     limit = min(budget_tokens, source_tokens - 1)
-    if all(reading.cost(same[0].text) > limit for same in sentences):  # no sentence fits, but a clause may
+    if may_cut and all(reading.cost(same[0].text) > limit for same in sentences):  # no sentence fits, but a clause may
         lines = reading.parts(with_pauses(lines, pause))
         sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
     wholes = len(sentences)

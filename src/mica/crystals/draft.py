@@ -54,7 +54,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     def budget(self, due_period: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
         """Return the maximum number of tokens of the crystal, which is always below that of its sources."""
         # Statements are never split. If there are few, only one may be left out, or the next level would have none.
-        least = min(TOKENS_LEAST, self.tokens // 2 if due_period.level == "session" else self.tokens - 1)
+        least = min(TOKENS_LEAST, self.tokens * 2 // 3 if due_period.level == "session" else self.tokens - 1)
         return min(TOKENS_MAX, max(least, round(self.tokens * SHARES[due_period.level])), self.tokens - 1)
 
 
@@ -69,7 +69,7 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
     tokens = 0
     for source in sources:
         if isinstance(source, Mark):
-            pieces.append(DigestSource(id=source.id, text=source.text, tags=source.tags, at=source.at))
+            pieces.append(DigestSource(source.id, source.text, tags=source.tags, at=source.at, reason=source.why or ""))
             marks[source.id], owners[source.id] = (source.id,), source.id
             tokens += estimate(source.text)
             continue
@@ -77,7 +77,9 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
         share = source.marks / len(source.statements)
         for number, statement in enumerate(source.statements):
             identifier = EventId(f"{source.id}/{number}")
-            pieces.append(DigestSource(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
+            weight = max(1.0, share)
+            piece = DigestSource(identifier, statement.text, at=source.start_at, weight=weight, is_whole=True)
+            pieces.append(piece)
             marks[identifier], owners[identifier] = statement.sources, source.id
     return Material(sources=tuple(pieces), marks=marks, owners=owners, tokens=tokens)
 

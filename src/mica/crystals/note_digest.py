@@ -18,6 +18,8 @@ from mica.crystals.salience import units
 from mica.crystals.sentences import is_covered, is_question
 from mica.crystals.session_note import (
     CLOSING_TAGS,
+    DECISION_TAGS,
+    KEY_TAGS,
     SUMMARY_TAG,
     NoteLine,
     SessionNote,
@@ -38,7 +40,7 @@ EVIDENCE_MAX = 8  # marks that one line of a day cites
 GAP_MIN = timedelta(hours=2)  # a shorter time without marks is a pause
 GAPS_MAX = 4
 POOL_TITLES_MAX, POOL_TITLE_CHARACTERS = 3, 40
-ENDING_UNITS_MIN = 3  # "Good to hear." does not say how a session ended
+ENDING_WORDS_MIN = 3  # "Not tested." does not say how a session ended
 
 
 # -- Sessions -------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ def digest_session(marks: Sequence[Mark], *, budget_tokens: int, task: str = "",
     ]
     if not note.lines and not note.overtaken:
         rest = sources
-    filled = extract(rest, budget_tokens=max(0, choice.left), task=task, pause=pause)
+    filled = extract(rest, budget_tokens=max(0, choice.left), task=task, may_cut=False, pause=pause)
     topics = extract(sources, budget_tokens=0, pause=pause).topics
     insight, significance, principles = _sections(choice, filled, ordered)
     statements = (*insight, *significance, *principles)
@@ -115,7 +117,10 @@ def _title(marks: Sequence[Mark], task: str | None, *, is_pool: bool) -> str:
         task=task,
         requests=[mark.text for mark in marks if "prompt" in mark.tags],
         commits=[mark.text for mark in marks if "commit" in mark.tags],
-        other=next((mark.text for mark in marks), ""),
+        other=next(
+            (mark.text for tags in (DECISION_TAGS, KEY_TAGS) for mark in marks if tags.intersection(mark.tags)), ""
+        )
+        or next((mark.text for mark in marks), ""),
     )
 
 
@@ -128,16 +133,14 @@ class _Choice:
         self._covered: set[str] = set()
         self._texts: set[str] = set()
 
-    def offer(self, line: NoteLine, *, is_needed: bool = False) -> bool:
-        """Choose a line if it fits and, unless it is needed, if it adds something. Returns True if it was chosen."""
+    def offer(self, line: NoteLine) -> None:
+        """Choose a line if it fits and adds something."""
         cost = estimate(line.text + "\n")
-        if line.text in self._texts or cost > self.left or (not is_needed and self.covers(line)):
-            return False
-        self.left -= cost
-        self.lines.append(line)
-        self._texts.add(line.text)
-        self._covered.update(units(line.text))
-        return True
+        if line.text not in self._texts and cost <= self.left and not self.covers(line):
+            self.left -= cost
+            self.lines.append(line)
+            self._texts.add(line.text)
+            self._covered.update(units(line.text))
 
     def covers(self, line: NoteLine) -> bool:
         """Return True if the chosen lines say nearly all that a line says."""
@@ -147,15 +150,19 @@ class _Choice:
 def _by_importance(lines: Sequence[NoteLine]) -> Iterator[NoteLine]:
     """Yield the lines of a session, the most important first."""
     ended = [line for line in lines if line.role == "ended"]
+    last = [line for line in ended if line.place == ended[-1].place]
     spoken = [line for line in lines if line.by_user]
     asked = [line for line in spoken if line.role == "asked"]
-    yield from (line for line in ended[:1] if not is_question(line.text))
+    yield from (line for line in last[:1] if not is_question(line.text))
     yield from (line for line in spoken[-1:] if line.role == "decided")
+    yield from (line for line in last if line.is_open)
     yield from asked[:1]
-    yield from (line for line in lines if line.is_summary and line.is_open)
-    yield from (line for line in lines if line.is_open and line.role in {"ended", "open"})
+    yield from (line for line in lines if line.is_open and (line.role == "open" or line.is_summary))
     yield from (line for line in reversed(lines) if line.role == "changed")
+    yield from (line for line in last if not line.is_proposal)
+    yield from (line for line in ended if line.is_open)
     yield from (line for line in reversed(lines) if line.role == "decided")
+    yield from (line for line in reversed(lines) if line.is_key)
     yield from (line for line in ended if not line.is_proposal)
     yield from (line for line in lines if line.is_summary)
     yield from (line for line in asked if not is_question(line.text))
@@ -215,12 +222,14 @@ def digest_day(
     """
     known = {mark.id: mark for mark in marks}
     sessions = sorted(sessions, key=lambda each: each.start_at)
-    lines = [_session_line(session, known) for session in sessions]
-    short = [_title_line(session, line) for session, line in zip(sessions, lines, strict=True)]
-    for number in range(len(lines)):
-        if _cost(lines) <= budget_tokens:
-            break
-        lines[number] = short[number]
+    lines = [_session_line(session, known, is_full=True) for session in sessions]
+    brief = [_session_line(session, known, is_full=False) for session in sessions]
+    titles = [_title_line(session, line) for session, line in zip(sessions, lines, strict=True)]
+    for shorter in (brief, titles):
+        for number, line in enumerate(shorter):
+            if _cost(lines) <= budget_tokens:
+                break
+            lines[number] = line
     while lines and _cost(lines) > budget_tokens:
         lines.pop(0)
     for gap in _gaps(marks, {source for line in lines for source in line.sources}, clock_time):
@@ -229,14 +238,16 @@ def digest_day(
     return Digest(insight=tuple(lines), topics=_topics(sessions), tokens=_cost(lines), source_tokens=_tokens(sessions))
 
 
-def _session_line(session: Crystal, marks: Mapping[EventId, Mark]) -> Statement:
-    """Return the line of a session in the crystal of its day: the title and how the session ended."""
+def _session_line(session: Crystal, marks: Mapping[EventId, Mark], *, is_full: bool) -> Statement:
+    """Return the line of a session in the crystal of its day: the title and how the session ended.
+
+    If the line is not to be full, it has the first and the last of the closing words.
+    """
     statements = [each for each in session.statements if each.sources]
     endings = [each for each in statements if all(_is_closing(marks.get(source)) for source in each.sources)]
-    endings = [each for each in endings if len(set(units(each.text))) >= ENDING_UNITS_MIN]
     last = max((_time(each, marks) for each in endings), default=None)
     ended = [each for each in endings if _time(each, marks) == last] or statements[-1:]
-    texts = [ended[0].text, *(each.text for each in ended[-1:] if each is not ended[0])]
+    texts = [each.text for each in (ended if is_full else [*ended[:1], *ended[1:][-1:]])]
     text = " ".join(text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in texts)
     title = session.label or ""
     named = set(units(title))
@@ -301,12 +312,17 @@ def digest_week(days: Sequence[Crystal], marks: Sequence[Mark], *, budget_tokens
     for some in endings:
         for line in some[1:]:
             choice.offer(line)
+    for some in latest:
+        for line in some:
+            if line.role == "asked" and not is_question(line.text):
+                choice.offer(line)
     insight = tuple(Statement(line.text, line.sources) for line in _in_order(choice.lines))
     return Digest(insight=insight, topics=_topics(days), tokens=_cost(insight), source_tokens=_tokens(days))
 
 
 def _endings(lines: Sequence[NoteLine]) -> list[NoteLine]:
     """Return how a session ended, open work last; if no closing words are cited, its last line."""
+    lines = [line for line in lines if len(line.text.split()) >= ENDING_WORDS_MIN]
     ended = [line for line in lines if line.role == "ended" and not (line.is_proposal and not line.is_open)]
     others = [line for line in lines if line.role in {"found", "open"} and not line.is_proposal]
     return [line for line in ended if not line.is_open] + [line for line in ended if line.is_open] or others[-1:]

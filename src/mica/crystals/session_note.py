@@ -19,7 +19,7 @@ from mica.crystals.open_marks import OPEN_TAGS
 from mica.crystals.salience import IDENTIFIER, units
 from mica.crystals.sentences import is_announcement, is_principle, is_question
 from mica.format import prose
-from mica.format.titles import is_acknowledgement
+from mica.format.titles import is_acknowledgement, is_courtesy
 from mica.model.event import EventId
 
 Role = Literal["asked", "decided", "found", "changed", "ended", "open"]
@@ -27,15 +27,22 @@ Role = Literal["asked", "decided", "found", "changed", "ended", "open"]
 CLOSING_TAGS = frozenset({"closing", "report"})  # the words with which an agent ends a turn
 SUMMARY_TAG = "summary"  # an agent's own summary of the session, such as one it made when its window was full
 DECISION_TAGS = frozenset({"decision", "veto", "taste"})
+KEY_TAGS = frozenset(
+    {"answer", "correction", "eureka", "fact", "finding", "gotcha", "milestone", "preference", "reflection", "rule"}
+)  # of marks that their author tagged as worth knowing
 NEXT_TAGS = frozenset({"next", "task", "todo"})  # of marks that name work to do
 COMMENTARY_TAGS = frozenset({"narration", "edit", "command", "error"})
 ANSWER_WORDS_MAX = 12  # a longer answer can be understood without the question
+ECHO_CHARACTERS_MIN = 4  # of a repeated word; shorter ones are common in all languages
+SHORT_QUESTION_WORDS = 4  # "What applies?" needs the sentence before it
+TURN_WORDS_MAX = 20  # a user's turn of so few words stays whole
 ECHO_WORDS_MAX = 6  # of an answer that repeats words of what it answers, such as "on blur"
 BODY_CHARACTERS_MAX = 200  # of the first sentence of a commit's body
 DONE_SHARE = 0.5  # of the units of open work; a later line with so many of them is taken to finish it
 CLOSING_WORDS_MIN = 15  # fewer closing words hardly say how a session ended
 CLOSINGS_MAX = 3
 ANSWERED = " — user: "  # between what an agent asked or suggested and the answer
+BECAUSE = " — why: "  # between a mark and the reason that its author gave
 LINE_CHARACTERS_MAX = 400  # of sentences that are joined
 CHARACTERS_MAX = 20_000  # of a mark that are read
 
@@ -49,10 +56,12 @@ class NoteLine(msgspec.Struct, frozen=True, kw_only=True):
     place: int  # the index of its mark
     number: int = 0  # the index of the line in its mark
     paragraph: int = 0  # lines of the same paragraph of a mark belong together
+    header: str = ""  # of a list item
     is_open: bool = False  # it names unfinished work or an open question
     is_proposal: bool = False  # an agent suggests or asks something
     by_user: bool = False
     is_summary: bool = False
+    is_key: bool = False  # the author tagged it as a fact, a preference and the like, or gave a reason
 
 
 class SessionNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +100,7 @@ def read_note(marks: Sequence[DigestSource]) -> SessionNote:
         first.setdefault(line.place, index)
     numbered = [msgspec.structs.replace(line, number=index - first[line.place]) for index, line in enumerate(lines)]
     quoted = {line.text.rpartition(ANSWERED)[0] for line in numbered if ANSWERED in line.text}
-    return check_status([line for line in numbered if line.role == "ended" or line.text not in quoted])
+    return check_status([line for line in numbered if line.text not in quoted])
 
 
 def _last_words(marks: Sequence[DigestSource]) -> set[int]:
@@ -124,7 +133,7 @@ _OPEN = re.compile(
     r"(?:open\b(?!ed|s|ing)|missing|left(?: to do| open)?\b|remaining|to[- ]?do\b|todo|next(?: steps?| up)?\s*[:,]|pending|blocked|"
     r"tomorrow\s*[:,]|offen\b|fehlt|fehlen|nächste schritte|als nächstes|morgen\s*[:,]|pendiente|falta|siguientes?(?: pasos?)?\s*[:,]|"
     r"mañana\s*[:,]|reste(?: à faire)?|à faire|prochaines? étapes?|demain\s*[:,])"
-    r"|\b(?:still (?:open|missing|to do|pending|needs?|fails?|broken)|not (?:yet )?(?:done|committed|merged|finished|started|fixed|"
+    r"|^(?:tomorrow|morgen|mañana|demain)\b|\b(?:still (?:open|missing|to do|pending|needs?|fails?|broken)|not (?:yet )?(?:done|committed|merged|finished|started|fixed|"
     r"tested|deployed|pushed)|(?:isn't|aren't|hasn't been|haven't been) (?:yet )?(?:done|committed|merged|finished|fixed|tested|deployed|"
     r"decided)|nothing (?:of it )?is committed|uncommitted|undecided|unresolved|not yet|noch (?:nicht|offen)|(?:bleibt|ist|sind) offen|"
     r"todavía no|aún no|falta(?:n)?\b|queda(?:n)? pendientes?|pas encore|il reste|there is left|is left\b|remains? (?:open|to)|"
@@ -132,8 +141,9 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _PROPOSAL = re.compile(
-    r"\b(?:I'd|I would|we could|I could|my (?:proposal|vote|suggestion|recommendation|advice)|I (?:suggest|propose|recommend)|"
-    r"shall I|should I|do you want|would you like|tell me (?:if|whether|which)|let me know|ich würde|mein vorschlag|ich schlage|"
+    r"^(?:suggestions?|proposals?|options?|vorschl[aä]ge?|optionen|möglichkeiten|propuestas?|opciones|propositions?)\b"
+    r"|\b(?:I'd|I would|we could|I could|my (?:proposal|vote|suggestion|recommendation|advice)|I (?:suggest|propose|recommend)|"
+    r"shall I|should I|do you want|would you like|tell me (?:if|whether|which)|let me know|ich würde|würde ich|mein vorschlag|ich schlage|"
     r"ich empfehle|soll ich|möchten sie|möchtest du|yo (?:haría|usaría|propondría)|propongo|sugiero|recomiendo|¿?quieres|¿?hago|"
     r"je propose|je ferais|je recommande|je suggère|veux-tu|voulez-vous|dois-je)\b",
     re.IGNORECASE,
@@ -149,8 +159,8 @@ _TRAILER = re.compile(r"[A-Z][\w-]+(?:-by|-[Aa]uthored-[Bb]y|-Id): |(?:Closes|Fi
 def _sentences(mark: DigestSource, *, is_wrapped: bool = False) -> Iterator[prose.ProseSentence]:
     """Yield the sentences of a mark without code and logs, as they can be read alone.
 
-    A sentence that begins with a pronoun joins the one before, and so do the sentences of a list item. A sentence that
-    ends with a colon becomes the header of the list below it.
+    A sentence that begins with a pronoun joins the one before, and so do the sentence after a question and those of a
+    list item. A sentence that ends with a colon becomes the header of the list below it.
     """
     held: prose.ProseSentence | None = None
     header = ""
@@ -160,7 +170,9 @@ def _sentences(mark: DigestSource, *, is_wrapped: bool = False) -> Iterator[pros
         elif not each.is_item:
             header = ""
         is_same = held is not None and each.paragraph == held.paragraph
-        if held is not None and is_same and (_LEANS.match(each.text) or each.is_item):
+        is_short = is_question(each.text) and len(each.text.split()) <= SHORT_QUESTION_WORDS
+        is_answer = held is not None and is_question(held.text)
+        if held is not None and is_same and (_LEANS.match(each.text) or each.is_item or is_short or is_answer):
             whole = f"{held.text} {each.text}"
             if len(whole) <= LINE_CHARACTERS_MAX:
                 held = msgspec.structs.replace(held, text=whole)
@@ -195,6 +207,14 @@ def _user_lines(mark: DigestSource, place: int, offered: Sequence[NoteLine]) -> 
             by_user=True,
         )
         return
+    if len(answer.split()) <= TURN_WORDS_MAX and meant:
+        role: Role = (
+            "decided" if offered and not is_question(answer) and (proposal or _RULE.search(answer)) else "asked"
+        )
+        yield NoteLine(
+            role=role, text=" ".join(map(_with_header, spoken)), sources=(mark.id,), place=place, by_user=True
+        )
+        return
     for each in meant:
         is_decided = not is_question(each.text) and (proposal is not None or bool(_RULE.search(each.text)))
         yield NoteLine(
@@ -207,15 +227,22 @@ def _user_lines(mark: DigestSource, place: int, offered: Sequence[NoteLine]) -> 
 
 
 def _answered(answer: str, offered: Sequence[NoteLine]) -> NoteLine | None:
-    """Return the closing line that an answer refers to: the last question or proposal, or one with the same words."""
-    if len(answer.split()) <= ECHO_WORDS_MAX:
-        named = set(units(answer))
-        shared = [line for line in offered if named.intersection(units(line.text))]
-        if shared:
-            return max(
-                shared, key=lambda line: (len(named.intersection(units(line.text))), line.is_proposal, line.number)
-            )
-    return next((line for line in reversed(offered) if line.is_proposal), None)
+    """Return what an answer refers to in the closing words before it.
+
+    That is the last question or proposal, with all items of its list. Without one, a short answer refers to the line
+    that has the same words.
+    """
+    proposal = next((line for line in reversed(offered) if line.is_proposal), None)
+    if proposal is None and len(answer.split()) <= ECHO_WORDS_MAX:
+        named = {unit for unit in units(answer) if len(unit) >= ECHO_CHARACTERS_MIN}
+        shared = [(len(named.intersection(units(line.text))), line.number, line) for line in offered]
+        count, _, proposal = max(shared, key=lambda each: each[:2], default=(0, 0, None))
+        return proposal if count else None
+    if proposal is None or not proposal.header:
+        return proposal
+    items = [line.text.removeprefix(f"{line.header}: ") for line in offered if line.header == proposal.header]
+    listed = f"{proposal.header}: {'; '.join(items)}"
+    return msgspec.structs.replace(proposal, text=listed if len(listed) <= LINE_CHARACTERS_MAX else proposal.header)
 
 
 _CONSENT = re.compile(
@@ -230,7 +257,7 @@ def _agent_lines(mark: DigestSource, place: int, *, is_last: bool) -> list[NoteL
     is_summary = SUMMARY_TAG in mark.tags
     lines: list[NoteLine] = []
     for each in _sentences(mark):
-        if is_acknowledgement(each.text) or (is_announcement(each.text) and not is_last):
+        if is_courtesy(each.text) or (is_announcement(each.text) and not is_last):
             continue
         text = _with_header(each)
         lines.append(
@@ -241,7 +268,9 @@ def _agent_lines(mark: DigestSource, place: int, *, is_last: bool) -> list[NoteL
                 place=place,
                 paragraph=each.paragraph,
                 is_open=bool(_OPEN.search(text) or (each.header and _OPEN.search(each.header))),
-                is_proposal=bool(_PROPOSAL.search(each.text)) or is_question(each.text),
+                header=each.header if each.is_item else "",
+                is_proposal=bool(_PROPOSAL.search(each.text) or _PROPOSAL.search(each.header))
+                or is_question(each.text),
                 is_summary=is_summary,
             )
         )
@@ -264,15 +293,19 @@ def _noted_lines(mark: DigestSource, place: int) -> Iterator[NoteLine]:
     tags = set(mark.tags)
     is_open = bool((OPEN_TAGS | NEXT_TAGS).intersection(tags))
     role: Role = "open" if is_open else "decided" if DECISION_TAGS.intersection(tags) else "found"
-    for each in _sentences(mark):
+    is_key = bool(KEY_TAGS.intersection(tags) or mark.reason)
+    sentences = list(_sentences(mark))
+    for number, each in enumerate(sentences):
+        reason = f"{BECAUSE}{mark.reason}" if mark.reason and number + 1 == len(sentences) else ""
         if mark.tags or not (is_acknowledgement(each.text) or is_announcement(each.text)):
             yield NoteLine(
                 role=role,
-                text=_with_header(each),
+                text=_with_header(each) + reason,
                 sources=(mark.id,),
                 place=place,
                 paragraph=each.paragraph,
                 is_open=is_open,
+                is_key=is_key,
             )
 
 

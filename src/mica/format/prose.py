@@ -17,6 +17,8 @@ SAME_SHAPE_MIN = 4  # lines of one shape are a log or a listing
 SAME_PREFIX_MIN = 2  # lines that begin with the same name of a program
 SHAPE_CHARACTERS = 40  # of a line that are compared
 HEADER_WORDS_MAX = 8
+SENTENCE_WORDS_MIN = 4  # a line of so many words that ends with a colon says something without its list
+LOOK_AHEAD = 200  # lines after a colon in which its list is looked for
 HEADER_CHARACTERS_MAX = 80
 
 
@@ -49,6 +51,9 @@ _LOG_LINE = re.compile(
     | [+-]\s{2,}\S
     | \#\d+\s+0x[0-9a-f]+
     | npm\ (?:ERR!|WARN)
+    | \[?\d{1,2}/\w{3}/\d{4}[:\ ]\d\d:\d\d      # the time of a web server
+    | (?:terminate\ called|Aborted|Segmentation\ fault|thread\ '[^']*'\ panicked|Caused\ by:|note:\ run\ with)\b
+    | \d[\d.,]*[KMGTB]{0,2}\s+\.{0,2}/\S+\s*$        # sizes of files
     | ={4,}|-{4,}|_{4,}|\*{4,}
     | \^+\s*$
     )""",
@@ -74,7 +79,13 @@ def clean(text: str) -> str:
         text = _TAGGED.sub("\n", text)
     lines = text.splitlines()
     dropped = _logged(lines)
-    return "\n".join("" if number in dropped else line for number, line in enumerate(lines))
+    kept = ["" if number in dropped else line for number, line in enumerate(lines)]
+    for number, line in enumerate(kept):
+        if line.rstrip().endswith(":") and len(line.split()) >= SENTENCE_WORDS_MIN and not _BULLET.match(line):
+            after = next((each for each in kept[number + 1 : number + 1 + LOOK_AHEAD] if each.strip()), "")
+            if not _BULLET.match(after):  # what it introduced is gone, so it is a sentence
+                kept[number] = f"{line.rstrip()[:-1]}."
+    return "\n".join(kept)
 
 
 def _logged(lines: list[str]) -> set[int]:

@@ -9,6 +9,7 @@ from mica.format import prose
 
 TITLE_CHARACTERS_MAX = 72  # a line of a list on a narrow terminal
 REQUEST_CHARACTERS_MAX = 110  # a longer first sentence names its subject worse than a commit does
+COURTESY_WORDS_MAX = 5
 TITLE_WORDS_MIN = 2  # "hi" names nothing
 
 _CLAUSE = re.compile(r"(?:[;:]|,(?= (?:but|and|so|und|aber|y|pero|et|mais)\b)| [-–—])\s")
@@ -16,9 +17,9 @@ _GREETING = re.compile(
     r"(?:hi|hey|hello|hallo|moin|hola|salut|bonjour|good morning|guten morgen)\b[\s,!.]*", re.IGNORECASE
 )
 _THANKED = re.compile(
-    r"(?:[\W_]|\b(?:ok(?:ay)?|yes|yep|yeah|sure|fine|right|thanks?|thank you|thx|great|good|nice|perfect|cool|lgtm|super|"
+    r"(?:[\W_]|\b(?:ok(?:ay)?|yes|yep|yeah|sure|fine|right|thanks?|you're|welcome|thank you|thx|great|good|nice|perfect|cool|lgtm|super|"
     r"go ahead|go on|continue|proceed|do it|go|please|pls|works|done|ja|genau|gut|danke|bitte|weiter|mach|mach das|"
-    r"prima|klar|passt|gern|vielen dank|sí|si|vale|gracias|perfecto|bien|dale|adelante|oui|merci|d'accord|parfait|"
+    r"prima|klar|alles klar|alright|indeed|understood|verstanden|entendido|compris|noted|ha|haha|passt|gern|geschehen|de nada|vielen dank|sí|si|vale|gracias|perfecto|bien|dale|adelante|oui|merci|d'accord|parfait|"
     r"vas-y|that|it|all|agree|agreed|sounds|looks|very|much|so|as is|👍)\b|👍)+",
     re.IGNORECASE,
 )
@@ -48,6 +49,11 @@ def make_title(
 def is_acknowledgement(text: str) -> bool:
     """Return True if a text only agrees or thanks, such as "ok, go ahead" or "👍 nice"."""
     return _THANKED.fullmatch(text.strip()) is not None
+
+
+def is_courtesy(text: str) -> bool:
+    """Return True if a text is polite and says nothing, such as "Happy to help!"."""
+    return is_acknowledgement(text) or (text.rstrip().endswith("!") and len(text.split()) <= COURTESY_WORDS_MAX)
 
 
 def _first_sentence(text: str) -> str:
