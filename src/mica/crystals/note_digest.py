@@ -14,6 +14,7 @@ import msgspec
 
 from mica.crystals.digest import TOPICS_MAX, Digest, DigestSource, extract
 from mica.crystals.draft import material
+from mica.crystals.periods import FIRST_AT
 from mica.crystals.salience import units
 from mica.crystals.sentences import is_covered, is_question
 from mica.crystals.session_note import (
@@ -246,7 +247,9 @@ def _session_line(session: Crystal, marks: Mapping[EventId, Mark], *, is_full: b
     statements = [each for each in session.statements if each.sources]
     endings = [each for each in statements if all(_is_closing(marks.get(source)) for source in each.sources)]
     last = max((_time(each, marks) for each in endings), default=None)
-    ended = [each for each in endings if _time(each, marks) == last] or statements[-1:]
+    ended = [each for each in endings if _time(each, marks) == last] or [
+        max(statements, key=lambda each: _time(each, marks))
+    ]
     texts = [each.text for each in (ended if is_full else [*ended[:1], *ended[1:][-1:]])]
     text = " ".join(text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in texts)
     title = session.label or ""
@@ -265,7 +268,7 @@ def _is_closing(mark: Mark | None) -> bool:
 
 
 def _time(statement: Statement, marks: Mapping[EventId, Mark]) -> datetime:
-    return max(marks[source].at for source in statement.sources if source in marks)
+    return max((marks[source].at for source in statement.sources if source in marks), default=FIRST_AT)
 
 
 def _gaps(marks: Sequence[Mark], citable: set[EventId], clock_time: Callable[[datetime], str]) -> Iterator[Statement]:
@@ -314,7 +317,7 @@ def digest_week(days: Sequence[Crystal], marks: Sequence[Mark], *, budget_tokens
             choice.offer(line)
     for some in latest:
         for line in some:
-            if line.role == "asked" and not is_question(line.text):
+            if (line.role == "asked" and not is_question(line.text)) or (line.role == "found" and not line.is_proposal):
                 choice.offer(line)
     insight = tuple(Statement(line.text, line.sources) for line in _in_order(choice.lines))
     return Digest(insight=insight, topics=_topics(days), tokens=_cost(insight), source_tokens=_tokens(days))

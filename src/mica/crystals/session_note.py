@@ -153,6 +153,7 @@ _LEANS = re.compile(
     r"ellos|ambos|cela|ça|ceci|ils|elles|il|elle)\b(?!')",
     re.IGNORECASE,
 )
+_ASIDE = re.compile(r"\([^()]*\)\W*$")
 _TRAILER = re.compile(r"[A-Z][\w-]+(?:-by|-[Aa]uthored-[Bb]y|-Id): |(?:Closes|Fixes|Refs?):? #\d+$|🤖 ")
 
 
@@ -172,7 +173,11 @@ def _sentences(mark: DigestSource, *, is_wrapped: bool = False) -> Iterator[pros
         is_same = held is not None and each.paragraph == held.paragraph
         is_short = is_question(each.text) and len(each.text.split()) <= SHORT_QUESTION_WORDS
         is_answer = held is not None and is_question(held.text)
-        if held is not None and is_same and (_LEANS.match(each.text) or each.is_item or is_short or is_answer):
+        if (
+            held is not None
+            and is_same
+            and (_LEANS.match(each.text) or each.is_item or is_short or is_answer or _ASIDE.match(each.text))
+        ):
             whole = f"{held.text} {each.text}"
             if len(whole) <= LINE_CHARACTERS_MAX:
                 held = msgspec.structs.replace(held, text=whole)
