@@ -236,6 +236,7 @@ class Crystallizer:
         )
         statements = insight + significance + principles
         cited = {each for statement in statements for each in statement.sources}
+        is_session = all(event.name == MARK for event, _ in facts)
         draft = CrystalDraft(
             level=level,
             period=period,
@@ -259,7 +260,7 @@ class Crystallizer:
             method=f"{COMMITTED}{context.agent or 'unknown'}",
             revision=1 + max((each.revision for each in before), default=0),
             supersedes=tuple(each.id for each in before),
-            label=label,
+            label=label or (await self._title([mark_of(each) for each, _ in facts]) if is_session else None),
         )
         return await self._record(draft, context)
 
@@ -591,6 +592,12 @@ class Crystallizer:
         task = next((event.context.task for event in latest if event.context.task), None)
         return title_of(marks, task=None if task is None else redact(task)) or None
 
+    async def _without_title(self, crystal: Crystal) -> Crystal:
+        """Return the crystal without a title that was made from its sources, because it may quote lost ones."""
+        marks = [mark_of(event) for event in await self._log.get_many(crystal.sources) if event.name == MARK]
+        is_made = bool(marks) and crystal.label == await self._title(marks)
+        return msgspec.structs.replace(crystal, label=None) if is_made else crystal
+
     async def _continue(
         self,
         due_period: DuePeriod[Mark] | DuePeriod[Crystal],
@@ -607,7 +614,9 @@ class Crystallizer:
         if not written:
             return None
         known = {each for crystal in written for each in crystal.sources}
-        if due_period.level != "session":
+        if due_period.level == "session":
+            written = [await self._without_title(crystal) for crystal in written]
+        else:
             facts = map(source_fact, await self._log.get_many(list(known)))
             known = {each for fact in facts if fact is not None for each in fact.cites}
         fresh = made_of.besides(known)

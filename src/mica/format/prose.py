@@ -17,7 +17,7 @@ SAME_SHAPE_MIN = 4  # lines of one shape are a log or a listing
 SAME_PREFIX_MIN = 2  # lines that begin with the same name of a program
 SHAPE_CHARACTERS = 40  # of a line that are compared
 HEADER_WORDS_MAX = 8
-SENTENCE_WORDS_MIN = 4  # a line of so many words that ends with a colon says something without its list
+SENTENCE_WORDS_MIN = 3  # a line of so many words that ends with a colon says something without its list
 LOOK_AHEAD = 200  # lines after a colon in which its list is looked for
 HEADER_CHARACTERS_MAX = 80
 
