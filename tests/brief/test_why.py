@@ -294,9 +294,9 @@ async def test_a_crystal_and_a_teaching_are_found_by_their_lines(memory: Memory)
         crystal = await memory.crystals.commit([("The login sets its cookie five times", ids[1:3])])
     shown = await memory.brief(budget_tokens=60)
     line = next(each for each in shown.text.splitlines() if "five times" in each)
-    assert line.startswith("- session (s1): ")
+    assert line.startswith("- session (Step 0 of the login sets the session cookie again): ")
 
-    for pasted in (line, line.rpartition(" (#")[0], "session (s1): The login", "The login sets its cookie"):
+    for pasted in (line, line.rpartition(" (#")[0], line.partition(" its cookie")[0], "The login sets its cookie"):
         [why] = await memory.why(pasted)
 
         evidence = {event.id for because in why.because for event in because.evidence}

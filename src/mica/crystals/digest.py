@@ -43,7 +43,6 @@ from mica.crystals.sentences import (
     is_significance,
     parts,
     split,
-    tail,
 )
 from mica.errors import InvalidInput
 from mica.model.crystal import Dropped, Statement
@@ -128,14 +127,7 @@ def extract(
     if may_cut and all(reading.cost(same[0].text) > limit for same in sentences):  # no sentence fits, but a clause may
         lines = reading.parts(with_pauses(lines, pause))
         sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
-    wholes = len(sentences)
-    tails = {number: tail for number, same in enumerate(with_pauses(sentences, pause)) if (tail := reading.tail(same))}
-    sentences += tails.values()
-    thoughts = [*range(wholes), *tails]
-    candidates = [
-        _candidate(same, ordered, reading, task, thought=thought)
-        for same, thought in zip(with_pauses(sentences, pause), thoughts, strict=True)
-    ]
+    candidates = [_candidate(same, ordered, reading, task) for same in with_pauses(sentences, pause)]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
     numbers = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share), pause=pause)
     chosen = [sentences[number] for number in numbers]
@@ -232,16 +224,6 @@ class TextReader:
                     sentence, text=text, units=self.units(text), is_head=sentence.is_head and number == 0
                 )
 
-    def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
-        """Return the last clause of a long sentence, once for each occurrence of the sentence in `same`.
-
-        Returns an empty list if the sentence has one clause only, or if the clause is not readable by itself.
-        """
-        if not (text := tail(same[0].text)):
-            return []
-        ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in same]
-        return ends if any(map(self.is_thought, ends)) else []
-
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
     """Return the worth of each mentioned unit (term or identifier).
@@ -299,7 +281,7 @@ def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
 
 
 def _candidate(
-    same: Sequence[Sentence], sources: Sequence[DigestSource], reading: TextReader, task: str, *, thought: int
+    same: Sequence[Sentence], sources: Sequence[DigestSource], reading: TextReader, task: str
 ) -> SentenceCandidate:
     tags = [sources[each.place].tags for each in same]
     factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
@@ -312,7 +294,6 @@ def _candidate(
         tokens=reading.cost(same[0].text),
         factor=factor,
         is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and same[0].text in task),
-        thought=thought,
     )
 
 

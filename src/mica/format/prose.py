@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -52,14 +53,16 @@ _LOG_LINE = re.compile(
     | \#\d+\s+0x[0-9a-f]+
     | npm\ (?:ERR!|WARN)
     | \[?\d{1,2}/\w{3}/\d{4}[:\ ]\d\d:\d\d      # the time of a web server
-    | (?:terminate\ called|Aborted|Segmentation\ fault|thread\ '[^']*'\ panicked|Caused\ by:|note:\ run\ with)\b
+    | (?:terminate\ called|Aborted|Segmentation\ fault|thread\ '[^']*'\ panicked|note:\ run\ with)\b|Caused\ by:
     | \d[\d.,]*[KMGTB]{0,2}\s+\.{0,2}/\S+\s*$        # sizes of files
     | ={4,}|-{4,}|_{4,}|\*{4,}
     | \^+\s*$
     )""",
     re.VERBOSE,
 )
-_LOG_PREFIX = re.compile(r"\s*(\[[\w.:/ -]{2,40}\]|(?:[VDIWEF]/)?[\w.-]{2,40}(?:\[\d+\]:|\(\s*\d+\):))\s")  # [worker] or E/Runtime( 12):
+_LOG_PREFIX = re.compile(  # [worker], cron[12]: or E/Runtime( 12):
+    r"\s*(\[[\w.:/ -]{2,40}\]|(?:[VDIWEF]/)?[\w.-]{2,40}(?:\[\d+\]:|\(\s*\d+\):))\s"
+)
 _TABLE = re.compile(r"^\s*\|.*\|\s*$|^\s*[|+][-+=|: ]{3,}$")
 _QUOTED_LINE = re.compile(r"^\s{0,3}>")
 _CODE_LINE = re.compile(
@@ -101,7 +104,7 @@ def _logged(lines: list[str]) -> set[int]:
         logs += [number for number, shape in enumerate(shapes) if shape in often]
     if len(logs) >= 2:
         logs.sort()
-        for first, last in zip(logs, logs[1:], strict=False):
+        for first, last in pairwise(logs):
             if last - first <= 12 and not any(_is_prose(line) for line in lines[first + 1 : last]):
                 dropped.update(range(first, last + 1))
     dropped.update(logs)
@@ -113,6 +116,8 @@ def _logged(lines: list[str]) -> set[int]:
 def _shape(line: str) -> str:
     """Return the shape of a line's beginning; "" if the line may well be prose or a list item."""
     if len(line) < 8 or _BULLET.match(line):
+        return ""
+    if _is_prose(line) and line.lstrip()[:1].isalpha():
         return ""
     shape = _DIGITS.sub("0", _LETTERS.sub("a", line[:SHAPE_CHARACTERS]))
     return shape if "0" in shape or sum(not each.isalnum() and each != " " for each in shape) >= 4 else ""
@@ -129,7 +134,8 @@ def _is_prose(line: str) -> bool:
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 _BOLD_LINE = re.compile(r"\s*(?:\*\*|__)([^*_]{2,80})(?:\*\*|__):?\s*$")
 _EMPHASIS = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*|(?<![\w_])__(?=\S)(.+?)(?<=\S)__(?![\w_])")
-_STOP = re.compile(r"[.!?…]+['\")\]»”’`*]*(?=\s+\S)|[。！？]+[」』”’）]*")
+_STOP = re.compile(r"(?<![.!?…])[.!?…]++['\")\]»”’`*]*+(?=\s++\S)|[。！？]++[」』”’）]*+")
+_NEXT = re.compile(r"\s++(\S)")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\"'„“])(?:e\.g|i\.e|etc|vs|cf|approx|resp|incl|excl|nr|no|fig|mr|mrs|ms|dr|prof|st|jr|max|min|ca|bzw|usw|z\.\s?b"
     r"|d\.\s?h|u\.\s?a|ggf|evtl|inkl|zzgl|vgl|str|tel|abs|sog|sr|sra|ud|uds|p\.\s?ej|pág|núm|aprox|av|mme|mlle|ex|env"
@@ -165,11 +171,10 @@ def split(paragraph: str) -> Iterator[str]:
             _ABBREVIATION.search(before) or (_ORDINAL.search(before) and _MONTH.match(paragraph, stop.end()))
         ):
             continue
-        if stop[0].endswith(")") and paragraph[start : stop.end()].count("(") < paragraph[start : stop.end()].count(
-            ")"
-        ):
+        if stop[0].endswith(")") and paragraph.count("(", start, stop.end()) < paragraph.count(")", start, stop.end()):
             continue
-        if stop[0][0] in "…." and len(stop[0]) > 2 and paragraph[stop.end() :].lstrip()[:1].islower():
+        after = _NEXT.match(paragraph, stop.end()) if stop[0].startswith(("…", "..")) else None
+        if after is not None and after[1].islower():
             continue
         yield paragraph[start : stop.end()].strip()
         start = stop.end()
