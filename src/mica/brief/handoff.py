@@ -180,7 +180,7 @@ def _rank_lines(facts: HandoffFacts) -> list[tuple[Rank, Quote]]:
 
 def _note_lines(facts: HandoffFacts) -> Iterator[tuple[Rank, Quote]]:
     """Yield the lines of the session's note: the sentences of a paragraph on one line, each with its rank."""
-    note = read_notes(facts.marks).lines
+    note = [line for line in read_notes(facts.marks).lines if line.role != "open"]  # those are `facts.open`
     spoken = [line.place for line in note if line.by_user]
     ended = next((line for line in note if line.role == "ended" and not line.is_open), None)
     handles = {mark.id: f"#{mark.position}" for mark in facts.marks}

@@ -14,6 +14,7 @@ import msgspec
 
 from mica.crystals.digest import TOPICS_MAX, Digest, DigestSource, extract
 from mica.crystals.draft import material
+from mica.crystals.open_marks import ANSWER_TAGS
 from mica.crystals.periods import FIRST_AT
 from mica.crystals.salience import units
 from mica.crystals.sentences import is_covered, is_question
@@ -52,15 +53,26 @@ def read_notes(marks: Sequence[Mark]) -> SessionNote:
     by_session: dict[str | None, list[int]] = {}
     for place, mark in enumerate(marks):
         by_session.setdefault(mark.session, []).append(place)
-    if len(by_session) == 1:
-        return read_note(material(marks).sources)
     lines: list[NoteLine] = []
     gone: list[NoteLine] = []
     for places in by_session.values():
         note = read_note(material([marks[place] for place in places]).sources)
         for into, some in ((lines, note.lines), (gone, note.overtaken)):
             into += [msgspec.structs.replace(line, place=places[line.place]) for line in some]
-    return SessionNote(lines=tuple(sorted(lines, key=lambda line: line.place)), overtaken=tuple(gone))
+    done = _fulfilled(marks)
+    current = [line for line in lines if line.role != "open" or done.isdisjoint(line.sources)]
+    return SessionNote(lines=tuple(sorted(current, key=lambda line: line.place)), overtaken=tuple(gone))
+
+
+def _fulfilled(marks: Sequence[Mark]) -> set[EventId]:
+    """Return the ids of the tasks and questions that a later mark fulfills or answers."""
+    questions = {mark.id for mark in marks if "question" in mark.tags}
+    return {
+        mark.parent_id
+        for mark in marks
+        if mark.parent_id is not None
+        and (mark.relation == "fulfills" or (mark.parent_id in questions and ANSWER_TAGS.intersection(mark.tags)))
+    }
 
 
 def digest_session(marks: Sequence[Mark], *, budget_tokens: int, task: str = "", pause: Pause = never_pause) -> Digest:

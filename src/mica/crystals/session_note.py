@@ -128,6 +128,11 @@ _RULE = re.compile(
     r"solo|toujours|jamais|uniquement)\b",
     re.IGNORECASE,
 )
+_CHOICE = re.compile(
+    r"^(?:no|nein|non)\b|\b(?:drop|use|take|keep|go with|forget|skip|leave|instead|rather|switch to|required|stick (?:to|with)|"
+    r"agreed?|decided|nimm|nehmen|stattdessen|statt|weglassen|entschieden|usa|quita|deja|en vez|prends|garde|utilise|plutôt)\b",
+    re.IGNORECASE,
+)
 _OPEN = re.compile(
     r"(?:^|[.;:,(]\s+|\b(?:and|but|und|aber|y|et)\s+)(?:(?:still|noch)\s+)?"
     r"(?:open\b(?!ed|s|ing)|missing|left(?: to do| open)?\b|remaining|to[- ]?do\b|todo|next(?: steps?| up)?\s*[:,]|pending|blocked|"
@@ -213,11 +218,13 @@ def _user_lines(mark: DigestSource, place: int, offered: Sequence[NoteLine]) -> 
         )
         return
     if len(answer.split()) <= TURN_WORDS_MAX and meant:
-        role: Role = (
-            "decided" if offered and not is_question(answer) and (proposal or _RULE.search(answer)) else "asked"
-        )
+        decides = proposal is not None or _RULE.search(answer) or _CHOICE.search(answer)
         yield NoteLine(
-            role=role, text=" ".join(map(_with_header, spoken)), sources=(mark.id,), place=place, by_user=True
+            role="decided" if offered and decides and not is_question(answer) else "asked",
+            text=" ".join(map(_with_header, spoken)),
+            sources=(mark.id,),
+            place=place,
+            by_user=True,
         )
         return
     for each in meant:
