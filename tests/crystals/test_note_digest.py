@@ -68,9 +68,8 @@ def texts(crystal: Crystal) -> list[str]:
 
 # -- Laws -----------------------------------------------------------------------------------------------------
 
-words = "tests fail. pass now. Still open: the queue — flush `x.py`\n\n- merged? not committed, ok 21 水晶は。 | $ 12:00:01 a: because".split(
-    " "
-)
+WORDS = "tests fail. pass now. Still open: the queue — `x.py`\n\n- merged? not committed, ok 水晶は。 | $ 12:00:01 a:"
+words = WORDS.split(" ")
 histories = st.lists(
     st.tuples(
         st.sampled_from(["prompt", "closing", "commit", "summary", "finding", "todo", "narration", "error", "x"]),
@@ -148,9 +147,7 @@ def test_a_status_that_a_later_mark_overtakes_is_dropped_with_that_reason() -> N
 
     made = digest_session(marks, budget_tokens=200)
 
-    assert [(each.id, each.reason) for each in made.dropped] [0] == (
-        "s1m2", "a later mark overtakes it",
-    )  # fmt: skip
+    assert {each.id: each.reason for each in made.dropped}[EventId("s1m2")] == "a later mark overtakes it"
 
 
 def test_a_tagged_mark_and_a_stated_reason_come_before_plain_ones() -> None:

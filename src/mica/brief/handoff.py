@@ -161,7 +161,7 @@ def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
 
 
 def _rank_lines(facts: HandoffFacts) -> list[tuple[Rank, Quote]]:
-    """Return all lines in the order of display, each with its rank. A text that fits several headings is listed once."""
+    """Return all lines in the order of display, each with its rank. A repeated text is listed once."""
     ranked = [
         *((Rank.OPEN, line) for line in _mark_lines(OPEN, facts.open)),
         *_note_lines(facts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 
@@ -76,7 +77,10 @@ def _fulfilled(marks: Sequence[Mark]) -> set[EventId]:
 
 
 def digest_session(marks: Sequence[Mark], *, budget_tokens: int, task: str = "", pause: Pause = never_pause) -> Digest:
-    """Make the digest of a session, or of a pool of small ones, from its marks. Uncited marks are listed with reasons."""
+    """Make the digest of a session, or of a pool of small ones, from its marks.
+
+    Each mark that no statement cites is listed with the reason.
+    """
     ordered = sorted(marks, key=lambda mark: (mark.at, mark.position or 0))
     note = read_notes(ordered)
     sources = material(ordered).sources
@@ -182,7 +186,7 @@ def _by_importance(lines: Sequence[NoteLine]) -> Iterator[NoteLine]:
 
 
 def _sections(choice: _Choice, filled: Digest, marks: Sequence[Mark]) -> tuple[tuple[Statement, ...], ...]:
-    """Return insight, significance and principles: the chosen lines and the statements that fill the rest of the budget."""
+    """Return insight, significance and principles: the chosen lines and the statements that fill the budget."""
     rules = [line for line in choice.lines if line.by_user and is_rule(line)]
     rules = rules if len(rules) < len(choice.lines) or filled.insight else []
     place = {mark.id: number for number, mark in enumerate(marks)}
@@ -228,7 +232,7 @@ def digest_day(
     budget_tokens: int,
     clock_time: Callable[[datetime], str],
 ) -> Digest:
-    """Make the digest of a day: one line for each session, with its title and how it ended, and the hours without marks.
+    """Make the digest of a day: for each session its title and how it ended, and the hours without marks.
 
     `marks` are all marks beneath the sessions. If not all lines fit, sessions are listed by title alone, the earliest
     first. `clock_time` formats the time of day.
@@ -286,7 +290,7 @@ def _time(statement: Statement, marks: Mapping[EventId, Mark]) -> datetime:
 def _gaps(marks: Sequence[Mark], citable: set[EventId], clock_time: Callable[[datetime], str]) -> Iterator[Statement]:
     """Yield a statement that names the hours without marks, if there are any."""
     ordered = sorted(marks, key=lambda mark: (mark.at, mark.position or 0))
-    gaps = [(one, two) for one, two in zip(ordered, ordered[1:], strict=False) if two.at - one.at >= GAP_MIN]
+    gaps = [(one, two) for one, two in pairwise(ordered) if two.at - one.at >= GAP_MIN]
     if not gaps:
         return
     gaps = sorted(sorted(gaps, key=lambda pair: pair[0].at - pair[1].at)[:GAPS_MAX], key=lambda pair: pair[0].at)
@@ -328,9 +332,10 @@ def digest_week(days: Sequence[Crystal], marks: Sequence[Mark], *, budget_tokens
         for line in some[1:]:
             choice.offer(line)
     for some in latest:
-        for line in some:
-            if (line.role == "asked" and not is_question(line.text)) or (line.role == "found" and not line.is_proposal):
-                choice.offer(line)
+        if not any(line.role == "ended" for line in some):
+            for line in some:
+                if line.role == "found" and not line.is_proposal:
+                    choice.offer(line)
     insight = tuple(Statement(line.text, line.sources) for line in _in_order(choice.lines))
     return Digest(insight=insight, topics=_topics(days), tokens=_cost(insight), source_tokens=_tokens(days))
 

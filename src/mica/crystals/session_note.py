@@ -124,37 +124,50 @@ def _last_words(marks: Sequence[DigestSource]) -> set[int]:
 
 
 _RULE = re.compile(
-    r"\b(?:always|never|ever|from now on|don't|do not|no more|must|only|immer|nie|niemals|ab jetzt|nur noch|siempre|nunca|"
+    r"\b(?:always|never|ever|from now on|don't|do not|no more|must|only|immer|nie|niemals|ab jetzt|nur noch|"
+    r"siempre|nunca|"
     r"solo|toujours|jamais|uniquement)\b",
     re.IGNORECASE,
 )
 _CHOICE = re.compile(
-    r"^(?:no|nein|non)\b|\b(?:drop|use|take|keep|go with|forget|skip|leave|instead|rather|switch to|required|stick (?:to|with)|"
-    r"agreed?|decided|nimm|nehmen|stattdessen|statt|weglassen|entschieden|usa|quita|deja|en vez|prends|garde|utilise|plutôt)\b",
+    r"^(?:no|nein|non)\b|\b(?:drop|use|take|keep|go with|forget|skip|leave|instead|rather|switch to|required|"
+    r"stick (?:to|with)|"
+    r"agreed?|decided|nimm|nehmen|stattdessen|statt|weglassen|entschieden|usa|quita|deja|en vez|prends|garde|"
+    r"utilise|plutôt)\b",
     re.IGNORECASE,
 )
 _OPEN = re.compile(
     r"(?:^|[.;:,(]\s+|\b(?:and|but|und|aber|y|et)\s+)(?:(?:still|noch)\s+)?"
-    r"(?:open\b(?!ed|s|ing)|missing|left(?: to do| open)?\b|remaining|to[- ]?do\b|todo|next(?: steps?| up)?\s*[:,]|pending|blocked|"
-    r"tomorrow\s*[:,]|offen\b|fehlt|fehlen|nächste schritte|als nächstes|morgen\s*[:,]|pendiente|falta|siguientes?(?: pasos?)?\s*[:,]|"
+    r"(?:open\b(?!ed|s|ing)|missing|left(?: to do| open)?\b|remaining|to[- ]?do\b|todo|next(?: steps?|"
+    r" up)?\s*[:,]|pending|blocked|"
+    r"tomorrow\s*[:,]|offen\b|fehlt|fehlen|nächste schritte|als nächstes|morgen\s*[:,]|pendiente|falta|"
+    r"siguientes?(?: pasos?)?\s*[:,]|"
     r"mañana\s*[:,]|reste(?: à faire)?|à faire|prochaines? étapes?|demain\s*[:,])"
-    r"|^(?:tomorrow|morgen|mañana|demain)\b|\b(?:still (?:open|missing|to do|pending|needs?|fails?|broken)|not (?:yet )?(?:done|committed|merged|finished|started|fixed|"
-    r"tested|deployed|pushed)|(?:isn't|aren't|hasn't been|haven't been) (?:yet )?(?:done|committed|merged|finished|fixed|tested|deployed|"
-    r"decided)|nothing (?:of it )?is committed|uncommitted|undecided|unresolved|not yet|noch (?:nicht|offen)|(?:bleibt|ist|sind) offen|"
-    r"todavía no|aún no|falta(?:n)?\b|queda(?:n)? pendientes?|pas encore|il reste|there is left|is left\b|remains? (?:open|to)|"
+    r"|^(?:tomorrow|morgen|mañana|demain)\b|\b(?:still (?:open|missing|to do|pending|needs?|fails?|broken)|"
+    r"not (?:yet )?(?:done|committed|merged|finished|started|fixed|"
+    r"tested|deployed|pushed)|(?:isn't|aren't|hasn't been|haven't been) (?:yet )?(?:done|committed|merged|"
+    r"finished|fixed|tested|deployed|"
+    r"decided)|nothing (?:of it )?is committed|uncommitted|undecided|unresolved|not yet|noch (?:nicht|offen)|"
+    r"(?:bleibt|ist|sind) offen|"
+    r"todavía no|aún no|falta(?:n)?\b|queda(?:n)? pendientes?|pas encore|il reste|there is left|is left\b|"
+    r"remains? (?:open|to)|"
     r"waiting (?:for|on)|wartet auf)\b",
     re.IGNORECASE,
 )
 _PROPOSAL = re.compile(
     r"^(?:suggestions?|proposals?|options?|vorschl[aä]ge?|optionen|möglichkeiten|propuestas?|opciones|propositions?)\b"
-    r"|\b(?:I'd|I would|we could|I could|my (?:proposal|vote|suggestion|recommendation|advice)|I (?:suggest|propose|recommend)|"
-    r"shall I|should I|do you want|would you like|tell me (?:if|whether|which)|let me know|ich würde|würde ich|mein vorschlag|ich schlage|"
-    r"ich empfehle|soll ich|möchten sie|möchtest du|yo (?:haría|usaría|propondría)|propongo|sugiero|recomiendo|¿?quieres|¿?hago|"
+    r"|\b(?:I'd|I would|we could|I could|my (?:proposal|vote|suggestion|recommendation|advice)|I (?:suggest|"
+    r"propose|recommend)|"
+    r"shall I|should I|do you want|would you like|tell me (?:if|whether|which)|let me know|ich würde|würde ich|"
+    r"mein vorschlag|ich schlage|"
+    r"ich empfehle|soll ich|möchten sie|möchtest du|yo (?:haría|usaría|propondría)|propongo|sugiero|recomiendo|"
+    r"¿?quieres|¿?hago|"
     r"je propose|je ferais|je recommande|je suggère|veux-tu|voulez-vous|dois-je)\b",
     re.IGNORECASE,
 )
 _LEANS = re.compile(
-    r"(?:it|this|that|they|these|those|both|he|she|so|use it|which|es|das|dies(?:e[rs]?)?|sie|beide[sr]?|er|eso|esto|estos|"
+    r"(?:it|this|that|they|these|those|both|he|she|so|use it|which|es|das|dies(?:e[rs]?)?|sie|beide[sr]?|er|eso|"
+    r"esto|estos|"
     r"ellos|ambos|cela|ça|ceci|ils|elles|il|elle)\b(?!')",
     re.IGNORECASE,
 )
@@ -170,11 +183,11 @@ def _sentences(mark: DigestSource, *, is_wrapped: bool = False) -> Iterator[pros
     """
     held: prose.ProseSentence | None = None
     header = ""
-    for each in prose.sentences(prose.clean(mark.text[:CHARACTERS_MAX]), is_wrapped=is_wrapped):
-        if each.is_item and header and not each.header:
-            each = msgspec.structs.replace(each, header=header)
-        elif not each.is_item:
-            header = ""
+    for sentence in prose.sentences(prose.clean(mark.text[:CHARACTERS_MAX]), is_wrapped=is_wrapped):
+        header = header if sentence.is_item else ""
+        each = sentence
+        if header and not sentence.header:
+            each = msgspec.structs.replace(sentence, header=header)
         is_same = held is not None and each.paragraph == held.paragraph
         is_short = is_question(each.text) and len(each.text.split()) <= SHORT_QUESTION_WORDS
         is_answer = held is not None and is_question(held.text)
@@ -258,7 +271,8 @@ def _answered(answer: str, offered: Sequence[NoteLine]) -> NoteLine | None:
 
 
 _CONSENT = re.compile(
-    r"\b(?:ok(?:ay)?|yes|yep|yeah|sure|go|do|agreed?|continue|proceed|ja|mach|klar|passt|weiter|sí|si|vale|dale|adelante|oui|"
+    r"\b(?:ok(?:ay)?|yes|yep|yeah|sure|go|do|agreed?|continue|proceed|ja|mach|klar|passt|weiter|sí|si|vale|dale|"
+    r"adelante|oui|"
     r"d'accord|vas-y)\b|👍",
     re.IGNORECASE,
 )
@@ -326,7 +340,8 @@ def _noted_lines(mark: DigestSource, place: int) -> Iterator[NoteLine]:
 
 _TESTED = r"\b(?:tests?|specs?|suite|builds?|ci|pipeline|checks?|pruebas|essais)\b"
 _TESTS_FAIL = re.compile(
-    rf"{_TESTED}[^.;]*?\b(?:fail(?:s|ed|ing)?|red|broken|rot|schlagen fehl|schlägt fehl|fehlgeschlagen|fallan|falla|échouent)\b"
+    rf"{_TESTED}[^.;]*?\b(?:fail(?:s|ed|ing)?|red|broken|rot|schlagen fehl|schlägt fehl|fehlgeschlagen|fallan|"
+    rf"falla|échouent)\b"
     rf"|(?<!no )(?<!\b0 )\b(?:failing|failed|broken) {_TESTED}",
     re.IGNORECASE,
 )

@@ -17,9 +17,11 @@ _GREETING = re.compile(
     r"(?:hi|hey|hello|hallo|moin|hola|salut|bonjour|good morning|guten morgen)\b[\s,!.]*", re.IGNORECASE
 )
 _THANKED = re.compile(
-    r"(?:[\W_]|\b(?:ok(?:ay)?|yes|yep|yeah|sure|fine|right|thanks?|you're|welcome|thank you|thx|great|good|nice|perfect|cool|lgtm|super|"
+    r"(?:[\W_]|\b(?:ok(?:ay)?|yes|yep|yeah|sure|fine|right|thanks?|you're|welcome|thank you|thx|great|good|nice|"
+    r"perfect|cool|lgtm|super|"
     r"go ahead|go on|continue|proceed|do it|go|please|pls|works|done|ja|genau|gut|danke|bitte|weiter|mach|mach das|"
-    r"prima|klar|alles klar|alright|indeed|understood|verstanden|entendido|compris|noted|ha|haha|passt|gern|geschehen|de nada|vielen dank|sí|si|vale|gracias|perfecto|bien|dale|adelante|oui|merci|d'accord|parfait|"
+    r"prima|klar|alles klar|alright|indeed|understood|verstanden|entendido|compris|noted|ha|haha|passt|gern|"
+    r"geschehen|de nada|vielen dank|sí|si|vale|gracias|perfecto|bien|dale|adelante|oui|merci|d'accord|parfait|"
     r"vas-y|that|it|all|agree|agreed|sounds|looks|very|much|so|as is|👍)\b|👍)+",
     re.IGNORECASE,
 )
@@ -35,7 +37,7 @@ def make_title(
 ) -> str:
     """Return a title from the task, the first request that names something, a commit, or other text.
 
-    A long first request gives way to the first commit. The title never ends inside a word. It is empty if all texts are.
+    A long first request gives way to the first commit. The title never ends inside a word. It is "" if all texts are.
     """
     if task and task.strip():
         return _shorten(task, characters_max)
