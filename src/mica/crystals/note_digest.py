@@ -21,6 +21,7 @@ from mica.crystals.salience import units
 from mica.crystals.sentences import is_covered, is_question
 from mica.crystals.session_note import (
     CLOSING_TAGS,
+    CLOSING_WORDS_MIN,
     DECISION_TAGS,
     KEY_TAGS,
     SUMMARY_TAG,
@@ -262,10 +263,12 @@ def _session_line(session: Crystal, marks: Mapping[EventId, Mark], *, is_full: b
     """
     statements = [each for each in session.statements if each.sources]
     endings = [each for each in statements if all(_is_closing(marks.get(source)) for source in each.sources)]
-    last = max((_time(each, marks) for each in endings), default=None)
-    ended = [each for each in endings if _time(each, marks) == last] or [
-        max(statements, key=lambda each: _time(each, marks))
-    ]
+    ended: list[Statement] = []
+    for at in sorted({_time(each, marks) for each in endings}, reverse=True):
+        ended = [each for each in endings if _time(each, marks) == at] + ended
+        if sum(len(each.text.split()) for each in ended) >= CLOSING_WORDS_MIN:
+            break
+    ended = ended or [max(statements, key=lambda each: _time(each, marks))]
     texts = [each.text for each in (ended if is_full else [*ended[:1], *ended[1:][-1:]])]
     text = " ".join(text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in texts)
     title = session.label or ""
@@ -320,6 +323,8 @@ def digest_week(days: Sequence[Crystal], marks: Sequence[Mark], *, budget_tokens
     choice = _Choice(budget_tokens)
     latest = sorted(sessions.values(), key=lambda some: some[-1].place, reverse=True)
     endings = [_endings(some) for some in latest]
+    for line in (line for some in endings[:1] for line in some if line.is_open):
+        choice.offer(line)  # what the last session left open
     for some in endings:
         for line in some[:1]:
             choice.offer(line)

@@ -155,14 +155,17 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _PROPOSAL = re.compile(
-    r"^(?:suggestions?|proposals?|options?|vorschl[aä]ge?|optionen|möglichkeiten|propuestas?|opciones|propositions?)\b"
-    r"|\b(?:I'd|I would|we could|I could|my (?:proposal|vote|suggestion|recommendation|advice)|I (?:suggest|"
+    r"\b(?:I'd|I would|we could|I could|my (?:proposal|vote|suggestion|recommendation|advice)|I (?:suggest|"
     r"propose|recommend)|"
     r"shall I|should I|do you want|would you like|tell me (?:if|whether|which)|let me know|ich würde|würde ich|"
     r"mein vorschlag|ich schlage|"
     r"ich empfehle|soll ich|möchten sie|möchtest du|yo (?:haría|usaría|propondría)|propongo|sugiero|recomiendo|"
     r"¿?quieres|¿?hago|"
     r"je propose|je ferais|je recommande|je suggère|veux-tu|voulez-vous|dois-je)\b",
+    re.IGNORECASE,
+)
+_OPTIONS = re.compile(
+    r"(?:suggestions?|proposals?|options?|vorschl[aä]ge?|optionen|möglichkeiten|propuestas?|opciones|propositions?)\b",
     re.IGNORECASE,
 )
 _LEANS = re.compile(
@@ -234,7 +237,7 @@ def _user_lines(mark: DigestSource, place: int, offered: Sequence[NoteLine]) -> 
         decides = proposal is not None or _RULE.search(answer) or _CHOICE.search(answer)
         yield NoteLine(
             role="decided" if offered and decides and not is_question(answer) else "asked",
-            text=" ".join(map(_with_header, spoken)),
+            text=" ".join(map(_with_header, meant)),
             sources=(mark.id,),
             place=place,
             by_user=True,

@@ -16,6 +16,7 @@ import msgspec
 WRAPPED_CHARACTERS_MIN = 50  # a line that was wrapped is about this long or longer
 SAME_SHAPE_MIN = 4  # lines of one shape are a log or a listing
 SAME_PREFIX_MIN = 2  # lines that begin with the same name of a program
+CODE_CHARACTERS = 300  # before the end of a sentence in which quoted code is looked for
 SHAPE_CHARACTERS = 40  # of a line that are compared
 HEADER_WORDS_MAX = 8
 SENTENCE_WORDS_MIN = 3  # a line of so many words that ends with a colon says something without its list
@@ -173,6 +174,8 @@ def split(paragraph: str) -> Iterator[str]:
             continue
         if stop[0].endswith(")") and paragraph.count("(", start, stop.end()) < paragraph.count(")", start, stop.end()):
             continue
+        if paragraph.count("`", max(start, stop.end() - CODE_CHARACTERS), stop.end()) % 2:
+            continue  # inside a piece of code
         after = _NEXT.match(paragraph, stop.end()) if stop[0].startswith(("…", "..")) else None
         if after is not None and after[1].islower():
             continue

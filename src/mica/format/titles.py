@@ -13,6 +13,9 @@ COURTESY_WORDS_MAX = 5
 TITLE_WORDS_MIN = 2  # "hi" names nothing
 
 _CLAUSE = re.compile(r"(?:[;:]|,(?= (?:but|and|so|und|aber|y|pero|et|mais)\b)| [-–—])\s")
+_PLEASED = re.compile(
+    r"(?:glad|happy|good to hear|great to hear|freut mich|das freut|me alegro|ravie?)\b", re.IGNORECASE
+)
 _GREETING = re.compile(
     r"(?:hi|hey|hello|hallo|moin|hola|salut|bonjour|good morning|guten morgen)\b[\s,!.]*", re.IGNORECASE
 )
@@ -55,7 +58,8 @@ def is_acknowledgement(text: str) -> bool:
 
 def is_courtesy(text: str) -> bool:
     """Return True if a text is polite and says nothing, such as "Happy to help!"."""
-    return is_acknowledgement(text) or (text.rstrip().endswith("!") and len(text.split()) <= COURTESY_WORDS_MAX)
+    is_short = len(text.split()) <= COURTESY_WORDS_MAX
+    return is_acknowledgement(text) or (is_short and (text.rstrip().endswith("!") or bool(_PLEASED.match(text))))
 
 
 def _first_sentence(text: str) -> str:
