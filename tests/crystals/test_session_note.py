@@ -69,6 +69,16 @@ def test_an_answer_that_repeats_a_word_comes_with_the_sentence_of_that_word() ->
     assert texts(read, "decided") == ["Next: run the check with a debounce, or on blur. — user: on blur please"]
 
 
+def test_a_bare_consent_comes_with_the_last_sentence_before_it() -> None:
+    read = note(
+        ("prompt", "why does it reset?"),
+        ("closing", "It is a brownout. What helps: refuse uploads under 2.7 V, and erase page by page."),
+        ("prompt", "do both"),
+    )
+
+    assert texts(read, "decided") == ["What helps: refuse uploads under 2.7 V, and erase page by page. — user: do both"]
+
+
 def test_remarks_of_a_user_are_not_joined_to_a_report() -> None:
     read = note(
         ("prompt", "Make the search faster"),

@@ -15,6 +15,7 @@ from mica.format.titles import TITLE_CHARACTERS_MAX, is_acknowledgement, is_cour
         ("login loses the session", {"task": "login loses the session", "requests": ["hi"], "commits": ["x"]}),
         ("Fix the login", {"requests": ["ok, go ahead", "Hi, Fix the login. It loses the session."]}),
         ("the form crashes", {"requests": ["the form crashes:\n```\nTraceback\n```\nwhat now"]}),
+        ("the font is too small, they say", {"requests": ["the font is too small, they say"]}),
         ("Move the cookie", {"requests": ["word " * 40], "commits": ["Move the cookie\n\nBecause of the proxy."]}),
         ("Lock the queue", {"requests": ["thanks!"], "commits": ["Lock the queue"]}),
         ("Ana is vegetarian", {"other": "Ana is vegetarian. Tom is not."}),

@@ -21,7 +21,6 @@ from mica.crystals.salience import units
 from mica.crystals.sentences import is_covered, is_question
 from mica.crystals.session_note import (
     CLOSING_TAGS,
-    CLOSING_WORDS_MIN,
     DECISION_TAGS,
     KEY_TAGS,
     SUMMARY_TAG,
@@ -44,6 +43,7 @@ EVIDENCE_MAX = 8  # marks that one line of a day cites
 GAP_MIN = timedelta(hours=2)  # a shorter time without marks is a pause
 GAPS_MAX = 4
 POOL_TITLES_MAX, POOL_TITLE_CHARACTERS = 3, 40
+LAST_WORDS_MIN = 9  # if the last words of a session are fewer, its day also has the ones before
 ENDING_WORDS_MIN = 3  # "Not tested." does not say how a session ended
 
 
@@ -266,7 +266,7 @@ def _session_line(session: Crystal, marks: Mapping[EventId, Mark], *, is_full: b
     ended: list[Statement] = []
     for at in sorted({_time(each, marks) for each in endings}, reverse=True):
         ended = [each for each in endings if _time(each, marks) == at] + ended
-        if sum(len(each.text.split()) for each in ended) >= CLOSING_WORDS_MIN:
+        if sum(len(each.text.split()) for each in ended) >= LAST_WORDS_MIN:
             break
     ended = ended or [max(statements, key=lambda each: _time(each, marks))]
     texts = [each.text for each in (ended if is_full else [*ended[:1], *ended[1:][-1:]])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -33,6 +33,7 @@ KEY_TAGS = frozenset(
 NEXT_TAGS = frozenset({"next", "task", "todo"})  # of marks that name work to do
 COMMENTARY_TAGS = frozenset({"narration", "edit", "command", "error"})
 ANSWER_WORDS_MAX = 12  # a longer answer can be understood without the question
+CONSENT_WORDS_MAX = 3  # "do both" needs what it answers
 ECHO_CHARACTERS_MIN = 4  # of a repeated word; shorter ones are common in all languages
 SHORT_QUESTION_WORDS = 4  # "What applies?" needs the sentence before it
 TURN_WORDS_MAX = 20  # a user's turn of so few words stays whole
@@ -100,7 +101,15 @@ def read_note(marks: Sequence[DigestSource]) -> SessionNote:
         first.setdefault(line.place, index)
     numbered = [msgspec.structs.replace(line, number=index - first[line.place]) for index, line in enumerate(lines)]
     quoted = {line.text.rpartition(ANSWERED)[0] for line in numbered if ANSWERED in line.text}
-    return check_status([line for line in numbered if line.text not in quoted])
+    return check_status([line for line in numbered if line.text not in quoted and not _is_listed(line, quoted)])
+
+
+def _is_listed(line: NoteLine, quoted: Iterable[str]) -> bool:
+    """Return True for an item of a list of proposals that an answer quotes."""
+    start = f"{line.header}: "
+    return bool(line.header) and any(
+        each.startswith(start) and line.text.removeprefix(start) in each for each in quoted
+    )
 
 
 def _last_words(marks: Sequence[DigestSource]) -> set[int]:
@@ -265,6 +274,8 @@ def _answered(answer: str, offered: Sequence[NoteLine]) -> NoteLine | None:
         named = {unit for unit in units(answer) if len(unit) >= ECHO_CHARACTERS_MIN}
         shared = [(len(named.intersection(units(line.text))), line.number, line) for line in offered]
         count, _, proposal = max(shared, key=lambda each: each[:2], default=(0, 0, None))
+        if not count and len(answer.split()) <= CONSENT_WORDS_MAX and _CONSENT.search(answer):
+            return offered[-1] if offered else None
         return proposal if count else None
     if proposal is None or not proposal.header:
         return proposal
@@ -279,6 +290,11 @@ _CONSENT = re.compile(
     r"d'accord|vas-y)\b|👍",
     re.IGNORECASE,
 )
+
+
+def _offers(header: str) -> bool:
+    """Return True for the header of a list of proposals."""
+    return bool(_OPTIONS.match(header) or _PROPOSAL.search(header))
 
 
 def _agent_lines(mark: DigestSource, place: int, *, is_last: bool) -> list[NoteLine]:
@@ -298,7 +314,7 @@ def _agent_lines(mark: DigestSource, place: int, *, is_last: bool) -> list[NoteL
                 paragraph=each.paragraph,
                 is_open=bool(_OPEN.search(text) or (each.header and _OPEN.search(each.header))),
                 header=each.header if each.is_item else "",
-                is_proposal=bool(_PROPOSAL.search(each.text) or _PROPOSAL.search(each.header))
+                is_proposal=bool(_PROPOSAL.search(each.text) or (each.is_item and _offers(each.header)))
                 or is_question(each.text),
                 is_summary=is_summary,
             )

@@ -21,6 +21,7 @@ SHAPE_CHARACTERS = 40  # of a line that are compared
 HEADER_WORDS_MAX = 8
 SENTENCE_WORDS_MIN = 3  # a line of so many words that ends with a colon says something without its list
 LOOK_AHEAD = 200  # lines after a colon in which its list is looked for
+REMOVED = "\x00"  # a line in place of code that was removed
 HEADER_CHARACTERS_MAX = 80
 
 
@@ -78,17 +79,18 @@ _BULLET = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]|\(?[a-z]\)|\[[ xX]\])\s+(
 def clean(text: str) -> str:
     """Return a text without code blocks, tables, quoted lines, logs, traces and injected tags."""
     if "```" in text or "~~~" in text:
-        text = _FENCE.sub("\n\n", text)
+        text = _FENCE.sub(f"\n{REMOVED}\n", text)
     if "</" in text:
         text = _TAGGED.sub("\n", text)
     lines = text.splitlines()
     dropped = _logged(lines)
+    dropped.update(number for number, line in enumerate(lines) if line.strip() == REMOVED)
     kept = ["" if number in dropped else line for number, line in enumerate(lines)]
     for number, line in enumerate(kept):
         if line.rstrip().endswith(":") and len(line.split()) >= SENTENCE_WORDS_MIN and not _BULLET.match(line):
-            after = next((each for each in kept[number + 1 : number + 1 + LOOK_AHEAD] if each.strip()), "")
-            if not _BULLET.match(after):  # what it introduced is gone, so it is a sentence
-                kept[number] = f"{line.rstrip()[:-1]}."
+            below = range(number + 1, min(len(lines), number + 1 + LOOK_AHEAD))
+            if next((each for each in below if lines[each].strip()), number) in {number, *dropped}:
+                kept[number] = f"{line.rstrip()[:-1]}."  # what it introduced is gone, so it is a sentence
     return "\n".join(kept)
 
 

@@ -17,7 +17,7 @@ _PLEASED = re.compile(
     r"(?:glad|happy|good to hear|great to hear|freut mich|das freut|me alegro|ravie?)\b", re.IGNORECASE
 )
 _GREETING = re.compile(
-    r"(?:hi|hey|hello|hallo|moin|hola|salut|bonjour|good morning|guten morgen)\b[\s,!.]*", re.IGNORECASE
+    r"\A(?:hi|hey|hello|hallo|moin|hola|salut|bonjour|good morning|guten morgen)\b[\s,!.]*", re.IGNORECASE
 )
 _THANKED = re.compile(
     r"(?:[\W_]|\b(?:ok(?:ay)?|yes|yep|yeah|sure|fine|right|thanks?|you're|welcome|thank you|thx|great|good|nice|"
