@@ -101,7 +101,9 @@ def read_note(marks: Sequence[DigestSource]) -> SessionNote:
         first.setdefault(line.place, index)
     numbered = [msgspec.structs.replace(line, number=index - first[line.place]) for index, line in enumerate(lines)]
     quoted = {line.text.rpartition(ANSWERED)[0] for line in numbered if ANSWERED in line.text}
-    return check_status([line for line in numbered if line.text not in quoted and not _is_listed(line, quoted)])
+    return check_status(
+        [line for line in numbered if line.role == "ended" or not (line.text in quoted or _is_listed(line, quoted))]
+    )
 
 
 def _is_listed(line: NoteLine, quoted: Iterable[str]) -> bool:
@@ -274,7 +276,8 @@ def _answered(answer: str, offered: Sequence[NoteLine]) -> NoteLine | None:
         named = {unit for unit in units(answer) if len(unit) >= ECHO_CHARACTERS_MIN}
         shared = [(len(named.intersection(units(line.text))), line.number, line) for line in offered]
         count, _, proposal = max(shared, key=lambda each: each[:2], default=(0, 0, None))
-        if not count and len(answer.split()) <= CONSENT_WORDS_MAX and _CONSENT.search(answer):
+        is_bare = len(answer.split()) <= CONSENT_WORDS_MAX and not is_acknowledgement(answer)
+        if not count and is_bare and _DO_THAT.search(answer):
             return offered[-1] if offered else None
         return proposal if count else None
     if proposal is None or not proposal.header:
@@ -284,6 +287,7 @@ def _answered(answer: str, offered: Sequence[NoteLine]) -> NoteLine | None:
     return msgspec.structs.replace(proposal, text=listed if len(listed) <= LINE_CHARACTERS_MAX else proposal.header)
 
 
+_DO_THAT = re.compile(r"\b(?:do|both|all of (?:it|them)|mach|beides?|alles?|haz|ambos|fais|les deux)\b", re.IGNORECASE)
 _CONSENT = re.compile(
     r"\b(?:ok(?:ay)?|yes|yep|yeah|sure|go|do|agreed?|continue|proceed|ja|mach|klar|passt|weiter|sí|si|vale|dale|"
     r"adelante|oui|"
