@@ -149,8 +149,8 @@ async def test_the_weight_of_recency_can_be_set(memory: mica.Memory, clock: Hand
         return max(map(passage_of, await source.fragments(question)), key=lambda passage: passage.score).kind
 
     fresh, fitting = await first(1.0), await first(0.0)
-    assert "s1" in fresh
-    assert "s1" not in fitting
+    assert "header" in fresh
+    assert "header" not in fitting
 
 
 async def test_a_correction_outranks_the_mark_it_corrects_and_is_labelled(
