@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mica.beliefs.subjects import lookup_keys, subject_of
+from mica.brief.budget import BELIEFS
 from mica.brief.excerpt import Excerpt
 from mica.brief.worth import MATCH, UNRELATED, of_belief, relevance
 from mica.model.belief import IN_FORCE, Belief, BeliefKind, BeliefQuery
@@ -31,7 +32,7 @@ SECTION: dict[BeliefKind, Section] = {
 class BeliefSource:
     """A source of the beliefs that are in force."""
 
-    declared = SourceDeclaration(name="beliefs", concepts=(), is_live=True, answers_tasks=True)
+    declared = SourceDeclaration(name=BELIEFS, concepts=(), is_live=True, answers_tasks=True)
 
     def __init__(self, table: BeliefTable) -> None:
         self._table = table

@@ -26,6 +26,8 @@ TOKEN_CHARACTERS = 4  # roughly; the exact count is needed only for what is chos
 LINE_TOKENS = 8  # of a line besides its text: the date, the speaker, the number
 REPEATED_WORDS_MIN = 3  # a passage with fewer words is dropped only if it is the same
 
+BELIEFS = "beliefs"  # the name of the source of beliefs
+
 Cost: TypeAlias = Callable[[Passage, int], int | None]  # (passage, limit) → its tokens; None if they exceed the limit
 
 
@@ -108,7 +110,7 @@ class _Chooser:
         self._left_fragments = budget_tokens if fragment_tokens is None else fragment_tokens
         self._heading_tokens = heading_tokens
         self._said: set[str] = set()
-        self._chosen: list[frozenset[str]] = []  # the words of each chosen passage
+        self._chosen: list[tuple[frozenset[str], bool]] = []  # the words of each chosen passage; if it is a belief
         self._claims: set[tuple[str, ...]] = set()
         self._covered: set[EventId] = set()
         self._shown: set[EventId] = set()
@@ -134,6 +136,8 @@ class _Chooser:
             tokens = self._price(passage, self._room(passage))
             if tokens is None:
                 left_out.add(number)
+                if passage.section == "rules":  # a shorter rule that is worth less does not take its place, so that a
+                    self._left_of["rules"] = 0  # larger budget shows every rule that a smaller one shows
                 continue
             self._take(passage, units[number], tokens)
             chosen.append(msgspec.structs.replace(passage, tokens=tokens))
@@ -145,7 +149,8 @@ class _Chooser:
         )
 
     def _gain(self, passage: Passage, units: frozenset[str]) -> float:
-        new = sum(unit not in self._said for unit in units) / len(units) if units else 1.0
+        is_new = not units or passage.section == "rules"  # whose order must not depend on what else is shown
+        new = 1.0 if is_new else sum(unit not in self._said for unit in units) / len(units)
         worth = max(passage.score, 0.0) * (OLD_WORTH + (1 - OLD_WORTH) * new)
         return worth / math.pow(len(passage.text) / TOKEN_CHARACTERS + LINE_TOKENS, COST_POWER)
 
@@ -164,8 +169,11 @@ class _Chooser:
         if len(units) < REPEATED_WORDS_MIN:
             return False
         numbers = {unit for unit in units if unit[0].isdigit()}
+        is_belief = passage.source == BELIEFS  # an answer must not give way to the question that it answers
         return any(
-            len(said.intersection(units)) >= REPEATED_SHARE * len(units) and numbers <= said for said in self._chosen
+            len(said.intersection(units)) >= REPEATED_SHARE * len(units) and numbers <= said
+            for said, from_beliefs in self._chosen
+            if from_beliefs or not is_belief
         )
 
     def _room(self, passage: Passage) -> int:
@@ -181,7 +189,7 @@ class _Chooser:
 
     def _take(self, passage: Passage, units: frozenset[str], tokens: int) -> None:
         self._said.update(units)
-        self._chosen.append(units)
+        self._chosen.append((units, passage.source == BELIEFS))
         self._shown.update(passage.sources[:1])
         self._claims.add(tuple(words(passage.text)))
         self._covered.update(passage.stands_for or (passage.sources[:1] if passage.ordinal is None else ()))

@@ -46,6 +46,7 @@ class CrystalSource:
         return [
             excerpt_of_statement(crystal, number, score)
             for score, crystal in best
+            if question.session is None or crystal.period != f"session:{question.session}"
             for number, statement in enumerate(crystal.statements)
             if not any(
                 statement.text in text or text in statement.text

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 
 import msgspec
 
-from mica.brief.budget import line_of
+from mica.brief.budget import BELIEFS, line_of
 from mica.format.fence import CLOSING, OPENING, neutralize_entry, strip_remedy, truncate_reason
 from mica.model.brief import SECTIONS, Brief, Passage
 from mica.tokens import estimate
@@ -194,7 +194,7 @@ def _appended(text: str, before: Passage, sentence: Passage) -> str:
         return f"{text}, {sentence.text}"
     if sentence.text.startswith(before.text):
         return text + sentence.text.removeprefix(before.text)
-    if sentence.source == before.source == "beliefs":  # whose order in the mark is not known
+    if sentence.source == before.source == BELIEFS:  # whose order in the mark is not known
         return f"{text} {sentence.text}" if text.endswith((".", "!", "?")) else f"{text}; {sentence.text}"
     header, colon, rest = sentence.text.partition(": ")
     if colon and before.text.startswith(header + colon):
