@@ -13,6 +13,7 @@ import msgspec
 from mica.brief.excerpt import Excerpt
 from mica.brief.work_source import ended_texts
 from mica.brief.worth import BACKGROUND, OF_KIND
+from mica.crystals.periods import session_period
 from mica.crystals.relevance import read_matching, score_recency, score_relevance
 from mica.crystals.teachings import read_teachings
 from mica.model.crystal import Crystal, CrystalQuery, join_statements
@@ -46,7 +47,7 @@ class CrystalSource:
         return [
             excerpt_of_statement(crystal, number, score)
             for score, crystal in best
-            if question.session is None or crystal.period != f"session:{question.session}"
+            if question.session is None or crystal.period != session_period(question.session)
             for number, statement in enumerate(crystal.statements)
             if not any(
                 statement.text in text or text in statement.text
