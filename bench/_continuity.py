@@ -155,6 +155,26 @@ def _with_checks(scenario: Scenario, moments: list[Moment]) -> list[Moment]:
     return moments
 
 
+def woven(scenario: Scenario, others: Sequence[Scenario]) -> Scenario:
+    """Return the scenario with sessions of other projects between its own: one of each after every session.
+
+    They are moved to the time after it and seem to happen in the same project. Nothing follows its last session.
+    """
+    sessions: list[Session] = []
+    for number, own in enumerate(scenario.sessions):
+        sessions.append(own)
+        at = own.times()[-1] + PAUSE
+        for other in others if own is not scenario.sessions[-1] else ():
+            session = other.sessions[number % len(other.sessions)]
+            moved = msgspec.structs.replace(session, id=f"{other.name}-{session.id}-{number}", start=at)
+            sessions.append(moved)
+            at = moved.times()[-1] + PAUSE
+    return msgspec.structs.replace(scenario, sessions=sessions)
+
+
+PAUSE = timedelta(minutes=3)  # between the sessions of different projects
+
+
 # -- Scores ------------------------------------------------------------------------------------------------------
 
 
@@ -164,6 +184,7 @@ class Score(msgspec.Struct, frozen=True):
     must: float
     stale: float
     noise: float | None
+    stale_any: float  # outdated statements that are mentioned at all, corrected or not
     says: frozenset[str]
 
     @property
@@ -178,11 +199,13 @@ def score(check: Check, answer: str) -> Score:
     says = frozenset(gold.id for gold in check.must if _has(text, gold.any_of))
     weight = sum(gold.weight for gold in check.must)
     stale = [gold for gold in check.stale if _has(text, gold.any_of) and not _has(text, gold.unless)]
+    mentioned = [gold for gold in check.stale if _has(text, gold.any_of)]
     noise = [gold for gold in check.noise if _has(text, gold.any_of)]
     return Score(
         must=sum(gold.weight for gold in check.must if gold.id in says) / weight if weight else 1.0,
         stale=len(stale) / len(check.stale) if check.stale else 0.0,
         noise=len(noise) / len(check.noise) if check.noise else None,
+        stale_any=len(mentioned) / len(check.stale) if check.stale else 0.0,
         says=says,
     )
 

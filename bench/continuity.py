@@ -10,7 +10,8 @@ the transcript and runs due jobs; then each check reads one of:
 
 must is the weighted share of required statements in the answer, stale the share of outdated statements it presents as
 current, noise the share of chatter it repeats; truth is must minus stale, at least 0. The rival shows the newest
-prompts and closing words that fit.
+prompts and closing words that fit. With `--between 3`, sessions of three other scenarios happen between one's own, in
+the same project: then a brief has to choose. The names of these figures begin with `between_`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from _continuity import (
     load,
     make_tree,
     session_name,
+    woven,
 )
 from _continuity import score as score_answer
 from _table import argument_parser, finish, machine, show
@@ -267,10 +269,12 @@ def figures(by: dict[int, list[Answer]], budgets: Sequence[int]) -> dict[str, fl
     middle = by[MIDDLE]
     handoffs = [each for each in by[max(budgets)] if each.check.ask == "handoff"]
     _, must, stale, noise = shares(middle)
+    mentioned = mean([each.score.stale_any for each in middle])
     measured = {
         **{f"truth_{budget}": shares(by[budget])[0] for budget in budgets},
         "must_600": must,
         "stale_600": stale,
+        "stale_any_600": mentioned,
         "noise_600": noise,
         **{
             f"{ask}_truth_600": shares([each for each in middle if each.check.ask == ask])[0]
@@ -288,18 +292,33 @@ def main() -> None:
     parser.add_argument(
         "directory", type=Path, nargs="?", default=SCENARIOS, help="a folder of scenarios, or one of them"
     )
+    parser.add_argument(
+        "--between", type=int, default=0, metavar="N", help="play sessions of N other scenarios between one's own"
+    )
     options = parser.parse_args()
     scenarios = load(options.directory)
     if not scenarios:
         raise SystemExit(f"no scenarios in {options.directory}")
     if options.quick:
         scenarios = scenarios[:QUICK_SCENARIOS]
+    coding = [each for each in scenarios if each.kind == "coding"]
+    if options.between:
+        scenarios = [woven(each, neighbours(each, coding, options.between)) for each in coding]
     answers: list[Answer] = []
     for scenario in scenarios:
         with tempfile.TemporaryDirectory(prefix="continuity-") as folder:
             answers += asyncio.run(play(scenario, BUDGETS, Path(folder)))
     print(f"{machine()}: {len(scenarios)} scenarios, {len({id(each.check) for each in answers})} checks")
-    finish({"scenarios": len(scenarios), **report(answers, BUDGETS)})
+    prefix = "between_" if options.between else ""
+    measured = {f"{prefix}{name}": value for name, value in report(answers, BUDGETS).items()}
+    finish({"scenarios": len(scenarios), **measured})
+
+
+def neighbours(scenario: Scenario, scenarios: Sequence[Scenario], count: int) -> list[Scenario]:
+    """Return the `count` scenarios that follow one in the list; the first follows the last."""
+    others = [each for each in scenarios if each.name != scenario.name]
+    place = next(number for number, each in enumerate(scenarios) if each.name == scenario.name)
+    return [others[(place + number) % len(others)] for number in range(min(count, len(others)))]
 
 
 if __name__ == "__main__":

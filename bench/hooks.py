@@ -5,9 +5,10 @@
 Every round runs each hook once, in turn with `python -I -S -c pass` of the same interpreter, and takes the CPU time of
 the child (user and system). Observing hooks append a line, answering hooks also print a brief of 9,000 characters, or
 rank the files of a project (400 files, 300 tasks with a commit each; `--files` for another size) and print the best
-with their lines. `file` is the program run as one file, which Python compiles each time; `launcher`
-imports it compiled. Every line must be in the spool, and an ingest must store each once. The cost of a background
-ingest is shown separately, because the agent does not wait for it.
+with their lines. A session that starts beside another one also gets what that one has spooled: `SessionStart, news`.
+`file` is the program run as one file, which Python compiles each time; `launcher` imports it compiled. Every line must
+be in the spool, and an ingest must store each once. The cost of a background ingest is shown separately, because the
+agent does not wait for it.
 
 Then 50 prompts are sent at once while eight processes use all the time they get: short ones, and such of 1 MB. `lost`
 counts those that are not whole in the spool afterwards. The last line of the output is one JSON object.
@@ -32,10 +33,12 @@ import mica
 from _table import argument_parser, check, finish, machine, median, percentile, show
 from mica import hook
 from mica.clients.installer import write_launcher
-from mica.clients.spool import SessionAnswer, Spools, hooks_folder
+from mica.clients.spool import AnswerLine, SessionAnswer, Spools, hooks_folder
+from mica.format.fence import CLOSING, OPENING
 from mica.model.event import EventQuery
 from mica.store.space import space_of
 
+NEWS = "SessionStart, news"
 BARE = "python -I -S -c pass"
 FILES, TASKS, TAUGHT = 400, 300, 60
 LINES = 150  # of a file
@@ -95,7 +98,14 @@ class Stage:
                 memory.trails.record(PROMPT, search_steps(self.paths[:4]), session="s1", at=at)
             await memory.trails.learn_tasks(root=self.project, limit=TAUGHT)
             await memory.clients.ingest()
-            self.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
+            lines = [f"- note: {number:03} The auth flow is in src/auth.py" for number in range(190)]
+            text = "\n".join([OPENING, *lines, CLOSING])
+            places = [(start := text.index(line), start + len(line)) for line in lines]
+            known = tuple(
+                AnswerLine(start=start, end=end, said_start=start, said_end=end, score=number)
+                for number, (start, end) in enumerate(places)
+            )
+            self.spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text=text, budget_tokens=4_000, lines=known))
 
     def open_memory(self) -> mica.memory.Opening:
         variables = {"HOME": str(self.home), "MICA_HOME": str(self.home), "MICA_SEMANTIC": "off"}
@@ -103,7 +113,9 @@ class Stage:
         return mica.open(space_of(self.project, home=self.home).file, settings=settings)
 
     def payload(self, event: str) -> dict[str, object]:
-        fields: dict[str, object] = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": event}
+        session = "s2" if event == NEWS else "s1"
+        event = "SessionStart" if event == NEWS else event
+        fields: dict[str, object] = {"session_id": session, "prompt_id": "p1", "hook_event_name": event}
         if event == "PostToolUse":
             content = "".join(f"    value = compute({number})  # line {number}\n" for number in range(400))
             file = {
@@ -238,6 +250,7 @@ def main() -> None:
             "Stop": "observing",
             "SessionStart": "answering",
             "UserPromptSubmit": "answering",
+            NEWS: "answering",
         }
         times: dict[str, list[float]] = {BARE: []}
         calls = 0
@@ -246,7 +259,8 @@ def main() -> None:
             for way, command in ways.items():
                 for event in events:
                     payload = stage.payload(event) | {"tool_use_id": f"t{number}-{way}"}
-                    cost = cpu_ms([*command, "claude", event], payload, stage, folder=stage.project)
+                    words = "claude", str(payload["hook_event_name"])
+                    cost = cpu_ms([*command, *words], payload, stage, folder=stage.project)
                     times.setdefault(f"{event} ({way})", []).append(cost)
                     calls += 1
                 payload = stage.payload("PostToolUse")

@@ -20,6 +20,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable
 
 TIME_LIMIT_S = 1.0  # for the answer; then a child completes the recording, so that a client's own limit ends nothing
@@ -40,6 +41,7 @@ HOOKS = b"-hooks"  # added to the name of a space's file: the folder with the fi
 SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
 SHOWN = b"shown"  # the lines that each session has read, if the read gate is on
 SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
+NEXT_CHILD = b"next-child"  # the lock of an ingest that waits for a running one to end
 BRIEFS, OFFERS = "briefs", "offers"  # kinds of answer; a session may be held out from each kind separately
 COMMAND = b"ingest-command"  # in the data folder: the command that starts an ingest, one word per line
 OLD_ENTRY = "mica.inject.prompting:answer"  # the function that ranks files, if prompt.json has none
@@ -629,21 +631,26 @@ def _filter_payload(payload: dict[str, object], event: str, *, keeps_prompts: bo
 
 
 def _load_redact() -> Callable[[str], str]:
-    """Import the function `redact` from a file beside this module.
+    """Import the function `redact`. Raises _HookError if its file is missing."""
+    redact: Callable[[str], str] = _load_beside("redact").redact
+    return redact
 
-    The file is `mica_redact.py` beside an installed copy of this program, and `redact.py` in the package. Raises
-    _HookError if there is neither.
+
+def _load_beside(name: str) -> types.ModuleType:
+    """Import a module from a file beside this one: `mica_NAME.py` beside an installed copy, `NAME.py` in the package.
+
+    Raises _HookError if there is neither.
     """
     folder = __file__.rpartition("/")[0]
-    for place, name in ((folder, "mica_redact"), (folder, "redact")):
-        if _exists(f"{place}/{name}.py".encode("utf-8", "surrogateescape")):
+    for place, module in ((folder, f"mica_{name}"), (folder, name)):
+        if _exists(f"{place}/{module}.py".encode("utf-8", "surrogateescape")):
             sys.path.insert(0, place)
             try:
-                redact: Callable[[str], str] = __import__(name).redact
-                return redact
+                return __import__(module)
             finally:
                 sys.path.remove(place)
-    raise _HookError("redact.py is missing, so prompts are not stored; run `mica install`")
+    needed = "so prompts are not stored; " if name == "redact" else ""
+    raise _HookError(f"{name}.py is missing, {needed}run `mica install`")
 
 
 def _redact_payload(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
@@ -673,7 +680,7 @@ def _prepared_answer(here: HookPaths, payload: dict[str, object], session: str) 
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
     if here.event not in STARTS and not (here.event in PROMPTS and _exists(again)):
         return "", {}
-    text, offered = _session_answer(here, session)
+    text, offered = _session_answer(here, session, resumed=_text(payload, "source") == "resume")
     if here.event in PROMPTS:
         posix.unlink(again)
     return _checked_answer(here, payload, text), offered
@@ -702,15 +709,48 @@ def format_answer(client: str, event: str, text: str) -> str:
     return _encode({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
 
 
-def _session_answer(here: HookPaths, session: str) -> tuple[str, dict[str, object]]:
+def _session_answer(here: HookPaths, session: str, *, resumed: bool) -> tuple[str, dict[str, object]]:
     made = _read_answer(here, SESSION_ANSWER)
-    text = _text(made, "text")
-    if not text:
-        return "", {}
     offered: dict[str, object] = {"kind": "session", "receipt": _text(made, "receipt")}
     if is_held_out(session, made.get("holdout"), kind=BRIEFS):
-        return "", {**offered, "held_out": True}
-    return text, offered
+        return "", {**offered, "held_out": True} if _text(made, "text") else {}
+    text, count = _text(made, "text"), 0
+    if made.get("budget_tokens"):  # an older mica wrote none
+        try:
+            text, count = _with_news(here, made, session, resumed=resumed)
+        except Exception as error:  # noqa: BLE001 - then the brief is as old as the last ingest
+            _record(here, error)
+    if count:
+        offered["since"] = count
+    is_brief = offered["receipt"] or count  # else the text says that briefs are switched off
+    return text, offered if text and is_brief else {}
+
+
+def _with_news(here: HookPaths, made: dict[str, object], session: str, *, resumed: bool) -> tuple[str, int]:
+    """Return the rendered brief with what other sessions have spooled since, and the number of lines added.
+
+    An agent that has `resumed` its session still knows what that session said, so these lines are left out.
+    """
+    own, folder = spool_name(session), here.hooks + b"/" + SPOOL
+    names = posix.listdir(folder) if _exists(folder) else []
+    others = [each for each in names if each.endswith(b".jsonl") and each.partition(b".")[0] != own.encode()]
+    if not (others or resumed or made.get("running")):
+        return _text(made, "text"), 0
+    news = _load_beside("spool_news")
+    reading = news.Reading(
+        load=_load_beside,
+        decode=_decode,
+        tail=_tail,
+        prompts=PROMPTS,
+        turn_ends=ENDS,
+        session_ends=SESSION_ENDS,
+        characters_max=ANSWER_CHARACTERS_MAX,
+    )
+    parts = news.unread_parts(folder, others, made.get("read"), reading)
+    result: tuple[str, int] = news.add_news(
+        made, parts, session=session if resumed else "", own=own, now_s=time.time(), reading=reading
+    )
+    return result
 
 
 def _prompt_answer(here: HookPaths, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
@@ -786,16 +826,19 @@ def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
     return list(paths)
 
 
-def _tail(path: bytes, *, end: int, limit: int) -> list[bytes]:
-    """Return the lines that begin in the last `limit` bytes before `end`. An unreadable file gives an empty list."""
+def _tail(path: bytes, *, end: int, limit: int, start: int = 0) -> list[bytes]:
+    """Return the lines that begin in the last `limit` bytes before `end`, but not before `start`, where a line begins.
+
+    An unreadable file gives an empty list.
+    """
     try:
         file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
     except OSError:
         return []
     try:
-        start = max(0, end - limit)
-        posix.lseek(file, start, 0)
-        return posix.read(file, end - start).split(b"\n")[1 if start else 0 :]
+        begin = max(start, end - limit)
+        posix.lseek(file, begin, 0)
+        return posix.read(file, end - begin).split(b"\n")[1 if begin > start else 0 :]
     except OSError:
         return []
     finally:
@@ -952,6 +995,11 @@ def _append_line(folder: bytes, session: str, line: bytes, suffix: bytes) -> int
         return max(0, posix.lseek(file, 0, 1) - len(line))
     finally:
         posix.close(file)
+
+
+def spool_name(session: str) -> str:
+    """Return the name that a session has in the spool: that of its files, without a suffix."""
+    return _file_name(session).decode()
 
 
 def _file_name(session: str) -> bytes:
@@ -1196,41 +1244,65 @@ def _start_child(here: HookPaths) -> None:
     """Start an ingest, which stores the spooled events, in the background with low priority and a time limit.
 
     Only the start of a session and the end of a turn or session do this; at any other event, the function does nothing.
-    No ingest is started while one of the same space is running. At the end of a turn or session, none is started either
-    if the last one started less than CHILD_PAUSE_S seconds ago.
+    No two ingests of a space run at the same time. At the end of a session, one that is running is followed by another,
+    because it may have read the spool already. At the end of a turn, none is started if the last one started less than
+    CHILD_PAUSE_S seconds ago.
     """
     if not (here.event in STARTS or here.event in ENDS):
         return
     words = (_read_own(here.home + b"/" + COMMAND) or b"").split(b"\n")
     if len(words) < 2 or not words[0].startswith(b"/"):
         return
-    from fcntl import LOCK_EX, LOCK_NB, flock
-
-    lock = posix.open(here.hooks + b"/" + CHILD, posix.O_RDWR | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-    except OSError:
-        return
-    if here.event in ENDS and time.time() - posix.fstat(lock).st_mtime < CHILD_PAUSE_S and posix.fstat(lock).st_size:
+    lock, following = _open_lock(here.hooks + b"/" + CHILD), -1
+    if not _try_lock(lock):
+        following = _open_lock(here.hooks + b"/" + NEXT_CHILD) if here.event in SESSION_ENDS else -1
+        if following < 0 or not _try_lock(following):
+            return  # one is running, or one that waits for it will read this event, too
+    is_soon = time.time() - posix.fstat(lock).st_mtime < CHILD_PAUSE_S and posix.fstat(lock).st_size
+    if here.event in ENDS and here.event not in SESSION_ENDS and is_soon:
         return
     if posix.fork():
         return
+    _run_child(here, [word for word in words if word], lock=lock, following=following)
+
+
+def _open_lock(path: bytes) -> int:
+    return posix.open(path, posix.O_RDWR | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
+
+
+def _try_lock(lock: int) -> bool:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _run_child(here: HookPaths, words: list[bytes], *, lock: int, following: int) -> None:
+    """Become the ingest that `words` start. With `following`, a lock, first wait until another ingest has ended."""
     import _signal
+    from fcntl import LOCK_EX, flock
 
     posix.setsid()
     posix.umask(here.umask)
     posix.nice(15)
-    posix.write(lock, b".")
-    posix.ftruncate(lock, 1)
-    posix.dup2(lock, 9)  # inherited, so the lock is held exactly as long as the child lives
     nothing = posix.open(b"/dev/null", posix.O_RDWR)
     for stream in (0, 1, 2):
         posix.dup2(nothing, stream)
+    for number in (_signal.SIGALRM, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
+        _signal.signal(number, _signal.SIG_DFL)
     _signal.setitimer(_signal.ITIMER_REAL, CHILD_LIMIT_S)
-    _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+    if following >= 0:
+        flock(lock, LOCK_EX)
+        posix.close(following)  # from here on, another end of a session starts an ingest of its own
+        _signal.setitimer(_signal.ITIMER_REAL, CHILD_LIMIT_S)
+    posix.write(lock, b".")
+    posix.ftruncate(lock, 1)
+    posix.dup2(lock, 9)  # inherited, so the lock is held exactly as long as the child lives
     posix.chdir(here.directory)
-    environment = {**posix.environ, b"MICA_CHILD": b"1"}
-    posix.execve(words[0], [word for word in words if word], environment)
+    posix.execve(words[0], words, {**posix.environ, b"MICA_CHILD": b"1"})
 
 
 if __name__ == "__main__":

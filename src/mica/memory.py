@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # these packages are loaded when they are first used, so that
     from mica.upkeep.purge import Purger
 
 CRYSTALLIZE_EVERY = timedelta(minutes=10)  # between two checks for sessions, days and weeks that are over
+LEARN_EVERY = timedelta(minutes=10)  # beliefs are learned before every read, too; this keeps a long import short
 WARM_EVERY = timedelta(minutes=89)  # between two refreshes of what sources know of the most used concepts
 EVOLVE_AT = time(3)  # time of day in the time zone of the settings; few people work then
 
@@ -378,7 +379,12 @@ class Memory:
         self,
         *,
         ids: Event | Ref | Iterable[Reference] = (),
+        matching: str | None = None,
+        keep: Event | Ref | Iterable[Reference] = (),
+        with_descendants: bool = True,
         value: str | None = None,
+        anywhere: bool = False,
+        really: bool = False,
         session: str | None = None,
         agent: str | None = None,
         user: str | None = None,
@@ -389,7 +395,13 @@ class Memory:
     ) -> Purged:
         """Remove the content of every event that fits all conditions, leaving a tombstone (an event without content).
 
-        An event fits `ids` if it is one of them, and `value` if its data, name or context contains this text.
+        An event fits `ids` if it is one of them, and `value` if its data, name or context contains this text as whole
+        words, in any spelling; with `anywhere`, also inside of longer words. A value of fewer than 4 characters needs
+        `really`.
+
+        `matching` is a subject in words, such as "everything about the staging proxy". It needs `dry_run`: `items` of
+        the result lists the events with these words, the events that descend from them (unless `with_descendants` is
+        False) and the crystals that rest on them; without those in `keep`. To purge them, pass their ids as `ids`.
 
         The content is removed from the store with everything derived from it, and also from files of events that wait
         to be stored, from recorded exports and from published commands. Matching events that are older than the purge
@@ -402,7 +414,12 @@ class Memory:
         """
         return await self._purger.purge(
             ids=ids,
+            matching=matching,
+            keep=keep,
+            with_descendants=with_descendants,
             value=value,
+            anywhere=anywhere,
+            really=really,
             session=session,
             agent=agent,
             user=user,
@@ -525,7 +542,12 @@ class Memory:
                 replies=self._store.replies,
                 purges=self._store.purges,
                 own=[
-                    *task_sources(self._store, rank_files=self._rank_files, zone=self._zone, vectors=self._vectors),
+                    *task_sources(
+                        self._store,
+                        rank_files=self._rank_files,
+                        zone=self._zone,
+                        vectors=self._vectors,
+                    ),
                     *concept_sources(self._store, stored=flush, gates=self._settings.trails),
                     *self._task_sources,
                 ],
@@ -541,6 +563,8 @@ class Memory:
         from mica.brief.api import Briefs
         from mica.navigation import file_ranking  # noqa: F401  # loaded before a deadline begins
 
+        self.beliefs  # noqa: B018  # the same
+
         return Briefs(
             self._log,
             self.sources,
@@ -554,6 +578,9 @@ class Memory:
             vectors=self._vectors,
             rank_past=self._files.at,
             crystallize=self._crystallize_session,
+            after_switch=self._render_switch,
+            read_instructions=self._read_instructions,
+            learn=self._refresh_beliefs,
         )
 
     @cached_property
@@ -601,6 +628,7 @@ class Memory:
             spools=self._spools,
             trails=lambda: self.trails,
             remake=self.crystals.remake,
+            zone=self._zone,
         )
 
     @property
@@ -641,8 +669,20 @@ class Memory:
     async def _crystallize_session(self, session: str) -> list[Crystal]:
         return await self.crystals.make(session=session)
 
+    async def _read_instructions(self) -> list[str]:
+        from mica.brief.instruction_files import read_instructions
+
+        root = await self._files.latest_root()
+        return [] if root is None else await asyncio.to_thread(read_instructions, root)
+
     async def _append_named(self, events: Sequence[Event]) -> Appended:
         return await self.clients.append_new(events)
+
+    async def _refresh_beliefs(self, within_s: float | None = None) -> bool:
+        return await self.beliefs.refresh(within_s=within_s)
+
+    async def _learn_beliefs(self) -> int:
+        return int(await self.beliefs.refresh())
 
     async def _learn_trails(self) -> int:
         return await self.trails.learn()
@@ -663,12 +703,21 @@ class Memory:
         from mica.brief import hook_answers
 
         await hook_answers.write_session_answer(
-            spools, settings=self._settings, brief=self.brief, receipt=self.briefs.record
+            spools,
+            self._store.log,
+            settings=self._settings,
+            brief=self.brief,
+            receipt=self.briefs.record,
+            now=self._clock(),
         )
         await self._log.stored()
         root = await self._files.latest_root()
         navigator = None if root is None else self._files.navigator(root)
         await hook_answers.write_prompt_answer(spools, navigator, root=root, settings=self._settings, now=self._clock())
+
+    async def _render_switch(self) -> None:
+        if self._spools is not None and self._spools.folder.is_dir():  # else no hook has run yet
+            await self.clients.render()
 
     def _record_spending(self, name: str, data: Mapping[str, object]) -> None:
         self.emit(name, data, origin="tool")
@@ -679,7 +728,10 @@ class Memory:
     # -- Jobs
 
     def _jobs(self) -> list[Job]:
-        jobs = [Job(kind="warm", every=WARM_EVERY, run=self._warm_sources)]
+        jobs = [
+            Job(kind="warm", every=WARM_EVERY, run=self._warm_sources),
+            Job(kind="beliefs", every=LEARN_EVERY, run=self._learn_beliefs),
+        ]
         if self._settings.crystals.auto:
             jobs.append(Job(kind="crystallize", every=CRYSTALLIZE_EVERY, run=self._crystallize_due))
         if self._settings.trails.learn:

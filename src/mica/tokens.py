@@ -6,7 +6,9 @@ only at the shape of a text: words, digits, line ends, runs of blanks, punctuati
 
 from __future__ import annotations
 
-from collections.abc import Callable
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # hooks load this module, and importing `collections` takes longer than the rest of it
+    from collections.abc import Callable
 
 ESTIMATOR = "regex-1"  # name and version, stored with every estimate
 

@@ -14,10 +14,12 @@ from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import EventQuery, Memory
+from mica.brief.layout import date_of
 from mica.errors import SourceFailed
 from mica.hook import BRIEFS, OFFERS, is_held_out
 from mica.settings import Settings
 from mica.sources import registry
+from mica.testing import HandClock
 
 CONCEPT = "service:api:login"
 
@@ -25,7 +27,7 @@ CONCEPT = "service:api:login"
 # -- One composer --------------------------------------------------------------------------------------------------
 
 
-async def test_a_brief_combines_marks_and_external_statements(memory: Memory) -> None:
+async def test_a_brief_combines_marks_and_external_statements(memory: Memory, clock: HandClock) -> None:
     """keeps: C-03, K-50.
 
     They share one budget and one receipt; conflicts take one line, and missing sources are named.
@@ -40,9 +42,10 @@ async def test_a_brief_combines_marks_and_external_statements(memory: Memory) ->
     brief = await memory.brief("login cookie", concept=CONCEPT)
 
     lines = brief.text.splitlines()
+    today = date_of(clock(), clock())
     assert any("The login cookie is set before the redirect (#1)" in line for line in lines)
-    assert f"- {CONCEPT} [database]: port is 8080 (62%)" in lines
-    assert f"- {CONCEPT} [database]: owner is ann (62%)" in lines
+    assert f"- {today} {CONCEPT} [database]: port is 8080 (62%)" in lines
+    assert f"- {today} {CONCEPT} [database]: owner is ann (62%)" in lines
     assert (
         "- conflicts: port: [file] says port is 8081, loses to [database] (less trusted, rank 20 against 10)" in lines
     )

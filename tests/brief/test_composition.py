@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.crystals.working_days import NOTES, OTHER
 from tests.sources.scripted_sources import ScriptedSource
 
 import mica
@@ -14,7 +15,6 @@ from mica import Memory
 from mica.brief.budget import best_first
 from mica.brief.composition import ConceptAccount, compose, compress_passages
 from mica.brief.layout import with_cost
-from mica.format.fence import bound_tokens
 from mica.model.brief import Passage
 from mica.settings import Settings
 from mica.sources.answer import Collected
@@ -150,7 +150,7 @@ def _in_order(pieces: list[str], text: str) -> bool:
 def test_statements_about_concepts_take_at_most_their_share_of_a_brief(
     sizes: list[tuple[float, int]], budget: int
 ) -> None:
-    """keeps: C-09, K-28. They take at most 1/phi of it, and the whole is never over the budget."""
+    """keeps: C-09, K-28. They take at most 1/phi of it, and the whole is never over the budget by mica's estimate."""
     fragments = [
         Fragment(key=f"k{n}", text="word " * size, confidence=sure, at=START_AT, source=f"s{n}")
         for n, (sure, size) in enumerate(sizes)
@@ -168,7 +168,7 @@ def test_statements_about_concepts_take_at_most_their_share_of_a_brief(
 
     brief = compose("", marks, [account], missing={}, budget_tokens=budget)
 
-    assert bound_tokens(brief.text) <= budget
+    assert estimate(brief.text) <= budget
     stated = [each for each in brief.passages if each.origins]
     assert sum(each.tokens for each in stated) <= budget * PHI_INV
     assert compose("", marks, [account], missing={}, budget_tokens=budget) == brief
@@ -197,14 +197,15 @@ def test_compressed_text_is_an_ordered_part_of_the_original_within_the_budget(
 
 @pytest.mark.parametrize("budget_tokens", range(1, 200, 20))
 async def test_passages_without_a_sentence_left_are_counted(home: Settings, budget_tokens: int) -> None:
-    """keeps: K-29. An empty brief says how many passages exist, compressed or not."""
+    """keeps: K-29. An empty brief says how many lines there could be, compressed or not."""
     async with mica.open(":memory:", settings=home) as memory:
-        for number in range(6):
-            memory.mark(f"The login cookie number {number} is set before the redirect. It is lost in the proxy.")
+        for thing in ("browser", "shop", "proxy", "mailer", "vault", "ledger"):
+            memory.mark(f"The {thing} reads the login cookie")
         plain = await memory.brief("login cookie", budget_tokens=budget_tokens)
         short = await memory.brief("login cookie", budget_tokens=budget_tokens, compress=True)
 
-    assert len(plain.passages) + plain.left_out == len(short.passages) + short.left_out == 6
+    shown = [len({each.sources for each in brief.passages}) for brief in (plain, short)]
+    assert shown[0] + plain.left_out == shown[1] + short.left_out == 6
 
 
 async def test_contradictions_are_decided_before_texts_are_compressed(memory: Memory) -> None:
@@ -229,15 +230,17 @@ async def test_contradictions_are_decided_before_texts_are_compressed(memory: Me
 
 async def test_compression_is_opt_in_and_reports_how_much_remains(memory: Memory) -> None:
     """keeps: C-25, K-29. The sentence that answers the question stays."""
-    filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6
-    memory.mark(f"{filler}The login cookie is set before the redirect. {filler}")
+    with memory.context(session="s1"):
+        for note in (*NOTES, *OTHER):
+            memory.mark(note)
+        memory.mark("The login cookie is set before the redirect. That surprised everybody in the meeting.")
 
     plain = await memory.brief("login cookie redirect", budget_tokens=150)
     short = await memory.brief("login cookie redirect", budget_tokens=150, compress=True)
 
-    assert "cookie" not in plain.text
+    assert "- compressed: " not in plain.text
     assert "The login cookie is set before the redirect." in short.text
     assert "- compressed: " in short.text
-    assert " of 13 sentences are shown, in their own words" in short.text
+    assert " sentences are shown, in their own words" in short.text
     assert (plain.is_compressed, short.is_compressed) == (False, True)
-    assert bound_tokens(short.text) <= 150
+    assert max(plain.tokens, short.tokens) <= 150

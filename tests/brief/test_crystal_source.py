@@ -1,4 +1,4 @@
-"""Crystals in briefs: the highest levels without a task, matching ones with a task; corrections come first."""
+"""Crystals in briefs: single statements for the background; corrections come first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.crystals.working_days import NOTES
 import mica
 from mica.brief.crystal_source import CrystalSource
 from mica.brief.excerpt import passage_of
-from mica.brief.mark_source import SharedSearch
+from mica.brief.layout import GAP
 from mica.crystals.relevance import score_recency
 from mica.errors import InvalidInput
-from mica.model.brief import PRESETS
+from mica.model.brief import PRESETS, SECTIONS
 from mica.model.event import EventId
 from mica.model.hit import Hit
 from mica.model.mark import Mark
@@ -25,6 +25,7 @@ from mica.sources.protocol import Concept, Question
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
 from mica.tokens import estimate
+from mica.words import words
 
 
 @pytest.fixture
@@ -48,52 +49,72 @@ async def observe(memory: mica.Memory, clock: HandClock, *, days: int) -> None:
     await memory.crystals.make_due()
 
 
-def beneath(crystals: dict[EventId, mica.Crystal], identifier: EventId) -> set[EventId]:
-    """Return all sources of a crystal, at every level."""
-    crystal = crystals.get(identifier)
-    if crystal is None:
-        return set()
-    return {*crystal.sources}.union(*(beneath(crystals, source) for source in crystal.sources))
-
-
-async def test_a_brief_never_shows_a_crystal_beside_its_sources(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: TB-08. No statement is paid for twice, for any question."""
+async def test_a_brief_says_nothing_twice(memory: mica.Memory, clock: HandClock) -> None:
+    """keeps: TB-08. No statement is paid for twice, for any question: not by a crystal beside its marks either."""
     await observe(memory, clock, days=9)
     with memory.context(session="now"):
         memory.mark("The cookie of the admin page has no expiry yet")
-    crystals = {crystal.id: crystal for crystal in await memory.crystals.list(limit=None)}
     for query in ("", "cookie redirect", "vault secret deploy", "utils/http.py"):
         for budget in (300, 1_000, 10_000):
             brief = await memory.brief(query, budget_tokens=budget)
-            shown = [passage.sources[0] for passage in brief.passages if passage.source in ("marks", "crystals")]
-            for one in shown:
-                assert not beneath(crystals, one).intersection(shown), (query, budget)
+            told = [
+                " ".join(words(piece))
+                for passage in brief.passages
+                if passage.section != "files"
+                for piece in passage.text.split(GAP)
+            ]
+            assert len(told) == len(set(told)), (query, budget)
 
 
-async def test_the_highest_level_covers_topics_outside_the_question(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: TB-09, K-12, B-26. A week covers its days; if there is room, its sources replace it."""
+async def test_the_background_comes_last_and_only_where_the_lines_above_leave_room(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """keeps: K-12, B-26. A statement of a crystal is shown alone, with the time and the name of its crystal."""
     await observe(memory, clock, days=9)
-    [week] = await memory.crystals.list(level="week")
-    brief = await memory.brief(budget_tokens=400)
-    shown = [passage.sources[0] for passage in brief.passages if passage.source == "crystals"]
-    assert week.id in shown
-    assert not set(week.sources) & set(shown)
     roomy = await memory.brief(budget_tokens=10_000)
-    assert week.id not in [passage.sources[0] for passage in roomy.passages]
-    assert len(roomy.passages) > len(brief.passages)
-    assert roomy.tokens > 5 * brief.tokens
-    for budget in range(60, 400, 20):
-        small = [p for p in (await memory.brief(budget_tokens=budget)).passages if p.source == "crystals"]
-        if small:
-            assert week.id in [passage.sources[0] for passage in small]
-            break
+    [headings] = [[line for line in roomy.text.splitlines() if line.startswith("## ")]]
+
+    small = await memory.brief(budget_tokens=150)
+
+    background = [each for each in roomy.passages if each.section == "background"]
+    assert all(each.source == "crystals" for each in background)
+    assert headings == sorted(headings, key=[f"## {each.capitalize()}" for each in SECTIONS].index)
+    assert len(roomy.passages) > len(small.passages) > 0
+    assert all(each.section != "background" for each in small.passages)
+
+
+async def test_the_background_has_single_statements_without_ended_ones(memory: mica.Memory) -> None:
+    """keeps: C-42. A statement of a crystal is left out if the belief that it repeats has ended."""
+    with memory.context(session="s1"):
+        port = memory.mark("The shop listens on port 8080", tags=("fact",))
+        cookie = memory.mark("The cookie lives in the vault of the shop", tags=("fact",))
+        memory.mark("Looked at the login page for a long time without any result")
+        crystal = await memory.crystals.commit(
+            [("The shop listens on port 8080", [port.id]), ("The cookie lives in the vault of the shop", [cookie.id])]
+        )
+
+    before = await statements_of_crystals(memory)
+    await memory.beliefs.end(port.id, reason="it is 8443 now")
+    after = await statements_of_crystals(memory)
+
+    assert before == [("The shop listens on port 8080", (crystal.id, port.id), 0), after[0]]
+    assert after == [("The cookie lives in the vault of the shop", (crystal.id, cookie.id), 1)]
+
+
+async def statements_of_crystals(memory: mica.Memory) -> list[tuple[str, tuple[EventId, ...], int | None]]:
+    """What the source of crystals has for a brief without a task: text, sources and number of each statement."""
+    await memory.beliefs.refresh()
+    source = CrystalSource(memory._store.crystals, memory._store.beliefs)
+    found = await source.fragments(Question(task="", now=START_AT + timedelta(days=40)))
+    assert {passage_of(each).section for each in found} == {"background"}
+    return [(each.text, each.sources, passage_of(each).ordinal) for each in found]
 
 
 async def test_a_question_gets_evidence_and_not_only_a_summary(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: K-11, K-12. Marks that answer come first; a crystal unrelated to the question is left out."""
+    """keeps: K-11, K-12. Marks that answer are shown; a crystal unrelated to the question is left out."""
     await observe(memory, clock, days=3)
     brief = await memory.brief("who uses utils/http.py", budget_tokens=600)
-    assert any("utils/http.py" in passage.text for passage in brief.passages if passage.source == "marks")
+    assert any("utils/http.py" in passage.text for passage in brief.passages if passage.section != "background")
     nothing = await memory.brief("quarterly zeppelin insurance", budget_tokens=600)
     assert [passage for passage in nothing.passages if passage.source == "crystals"] == []
 
@@ -124,13 +145,12 @@ async def test_the_weight_of_recency_can_be_set(memory: mica.Memory, clock: Hand
     async def first(weight: float) -> str:
         question = Question(task="cookie redirect", now=clock(), recency_weight=weight)
         store = memory._store
-        shared = SharedSearch(log=store.log, chains=store.chains, texts=store.texts)
-        source = CrystalSource(store.log, store.crystals, shared)
+        source = CrystalSource(store.crystals, store.beliefs)
         return max(map(passage_of, await source.fragments(question)), key=lambda passage: passage.score).kind
 
     fresh, fitting = await first(1.0), await first(0.0)
-    assert "s1" in fresh
-    assert "s1" not in fitting
+    assert "header" in fresh
+    assert "header" not in fitting
 
 
 async def test_a_correction_outranks_the_mark_it_corrects_and_is_labelled(

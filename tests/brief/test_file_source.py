@@ -12,9 +12,12 @@ import pytest
 
 import mica
 from mica.brief import file_source
-from mica.brief.excerpt import Excerpt
+from mica.brief.composition import FILES_SHARE, compose
+from mica.brief.excerpt import Excerpt, passage_of
 from mica.brief.file_source import FILES_MAX, FOR_TASK, MOST_USED, USED_FOR_PROMPTS, RankedFileSource
+from mica.brief.layout import join_sentences
 from mica.brief.mark_source import SharedSearch
+from mica.brief.worth import FILES
 from mica.model.event import Context, Event, EventId
 from mica.model.walk import Step
 from mica.navigation.places import RankedFile
@@ -23,6 +26,7 @@ from mica.sources.protocol import Concept, Question
 from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
+from mica.tokens import estimate
 
 PROMPT = "Why does the login lose its session cookie"
 
@@ -64,22 +68,46 @@ async def test_with_a_task_the_files_of_the_ranking_are_listed_in_its_order() ->
     """keeps: A-42. The line has the lines to read first and the reason, and cites the last access to each file."""
     ranking = [ranked("auth/session.py", 7, (40, 92), (3, 5), (1, 2)), ranked("auth/proxy.py", 9)]
 
-    [line] = await excerpts([], "session cookie", ranking=ranking)
+    found = await excerpts([], "session cookie", ranking=ranking)
+    [line] = join_sentences(list(map(passage_of, found)))
 
     assert line.text == "auth/session.py:40-92,3-5 (used recently), auth/proxy.py (used recently)"
-    assert (line.source, line.kind, line.score) == ("files", FOR_TASK, 1.0)
+    assert (line.source, line.kind, line.section) == ("files", FOR_TASK, "files")
     assert line.sources == (build(7).id, build(9).id)
-    assert line.at == build(9).at
+    assert line.score == FILES == found[0].score > found[1].score
+
+
+async def test_the_files_that_do_not_fit_are_the_last_ones() -> None:
+    """keeps: A-42. A list of files takes at most its share of a brief."""
+    ranking = [ranked(f"{'deep/' * 9}file{number}.py", number) for number in range(1, FILES_MAX + 1)]
+    passages = [passage_of(each) for each in await excerpts([], "session cookie", ranking=ranking)]
+
+    brief = compose("session cookie", passages, [], missing={}, budget_tokens=600)
+
+    [line] = brief.passages
+    assert line.sources == tuple(each.last for each in ranking[: len(line.sources)])
+    assert 1 < len(line.sources) < FILES_MAX
+    assert estimate(line.text) <= 600 * FILES_SHARE
+
+
+async def test_a_task_that_names_a_file_with_its_folder_gets_no_list() -> None:
+    """The agent knows where to begin."""
+    ranking = [ranked("auth/session.py", 7)]
+
+    for named in ("fix src/auth/login.py", "Why does `auth/login.py:40` fail?"):
+        assert await excerpts([], named, ranking=ranking) == []
+    for named in ("fix login.py", "fix and/or explain the login", "see https://example.com/a/b.html"):
+        assert len(await excerpts([], named, ranking=ranking)) == 1
 
 
 async def test_a_list_of_files_is_short() -> None:
     ranking = [ranked(f"{number}.py", number) for number in range(1, FILES_MAX + 3)]
     visits = [visit(number, f"{number}.py", turn=prompt(99)) for number in range(1, FILES_MAX + 3)]
 
-    [predicted] = await excerpts([], "session cookie", ranking=ranking)
-    [used] = await excerpts(visits)
+    predicted = await excerpts([], "session cookie", ranking=ranking)
+    used = await excerpts(visits)
 
-    assert len(predicted.sources) == len(used.sources) == FILES_MAX
+    assert len(predicted) == len(used) == FILES_MAX
 
 
 async def test_a_ranking_without_a_file_lists_none() -> None:
@@ -100,7 +128,8 @@ async def test_without_a_ranking_the_files_of_similar_prompts_are_listed() -> No
         visit(8, "auth/missing.py", turn=first, error=True),
     ]
 
-    [line] = await excerpts([first, second, other, *visits], "login session cookie", ranking=None)
+    found = await excerpts([first, second, other, *visits], "login session cookie", ranking=None)
+    [line] = join_sentences(list(map(passage_of, found)))
 
     assert line.text == "auth/session.py:40-92 (2 turns), auth/login.py (1 turn)"
     assert line.kind == USED_FOR_PROMPTS
@@ -116,7 +145,7 @@ async def test_without_a_task_the_files_that_most_turns_used_are_listed() -> Non
         visit(6, "once.py", turn=turns[0]),
     ]
 
-    [line] = await excerpts([*turns, *visits])
+    [line] = join_sentences(list(map(passage_of, await excerpts([*turns, *visits]))))
 
     assert line.text == "both.py (2 turns), once.py (1 turn)"
     assert line.kind == MOST_USED

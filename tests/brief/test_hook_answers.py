@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import mica
 from mica import hook
 from mica.brief.hook_answers import (
     ENTRY,
@@ -27,6 +29,7 @@ from mica.model.event import EventId
 from mica.navigation.navigator import Navigator
 from mica.settings import ObserveSettings, Settings
 from mica.store.reference.store import EphemeralStore
+from mica.testing import HandClock
 from mica.testing.builders import START_AT
 
 
@@ -43,6 +46,7 @@ class Briefs:
         self.text = text
         self.budgets: list[int] = []
         self.recorded: list[Brief] = []
+        self.log = EphemeralStore().log
 
     async def make(self, *, budget_tokens: int, deadline_s: float, is_preview: bool) -> Brief:
         assert is_preview, "a brief that nobody received is not recorded"
@@ -55,7 +59,9 @@ class Briefs:
         return EventId(f"r{len(self.recorded)}")
 
     async def write(self, spools: Spools, settings: Settings) -> SessionAnswer | None:
-        await write_session_answer(spools, settings=settings, brief=self.make, receipt=self.record)
+        await write_session_answer(
+            spools, self.log, settings=settings, brief=self.make, receipt=self.record, now=START_AT
+        )
         return spools.session_answer()
 
 
@@ -103,12 +109,15 @@ async def test_an_unchanged_brief_is_neither_written_nor_recorded_again(spools: 
     assert (second.text[0], second.receipt) == ("y", "r2")
 
 
-async def test_an_empty_brief_removes_the_earlier_one(spools: Spools, home: Settings) -> None:
+async def test_an_empty_brief_replaces_the_earlier_one_and_is_not_recorded(spools: Spools, home: Settings) -> None:
+    """Hooks then print only what was spooled since, for which they need the budget."""
     assert await Briefs(1.0).write(spools, home) is not None
 
     empty = Briefs(0.0)
 
-    assert await empty.write(spools, home) is None
+    answer = await empty.write(spools, home)
+    assert answer is not None
+    assert (answer.text, answer.receipt, answer.budget_tokens) == ("", None, home.brief.budget_tokens)
     assert empty.recorded == []
 
 
@@ -214,3 +223,70 @@ def test_the_current_entry_and_the_one_of_old_launchers_are_the_same_function(tm
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, check=True)
 
     assert done.stdout == b"True\n"
+
+
+async def test_lines_that_a_hook_may_leave_out_are_named_by_their_places(spools: Spools, home: Settings) -> None:
+    """With what it needs to decide: the statement, whether it was open, the sessions it is from."""
+    async with mica.open(spools.folder.with_name("space.db"), settings=home) as memory:
+        with memory.context(session="s1"):
+            memory.mark("Is the cookie set\nbefore the redirect?", tags="question")
+        with memory.context(session="s2"):
+            memory.mark("Deploys need the VPN", tags="gotcha")
+        memory.mark("Always use uv run", tags="rule")
+        await memory.clients.ingest()
+
+    answer = Spools(hooks_folder(spools.folder.with_name("space.db"))).session_answer()
+
+    assert answer is not None
+    assert answer.is_complete
+    named = {answer.text[line.said_start : line.said_end]: line for line in answer.lines}
+    assert list(named) == ["Is the cookie set\n  before the redirect?", "Deploys need the VPN", "Always use uv run"]
+    assert [(line.is_open, line.sessions) for line in named.values()] == [
+        (True, ("s1",)),
+        (False, ("s2",)),
+        (False, ()),
+    ]
+    for said, line in named.items():
+        whole = answer.text[line.start : line.end]
+        assert whole.startswith("- ")
+        assert said in whole
+        assert answer.text[line.end] == "\n"
+
+
+async def test_sessions_without_an_end_are_named_with_their_last_prompt(tmp_path: Path, home: Settings) -> None:
+    clock = HandClock(START_AT)
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        for session, minutes in (("old", 90), ("ended", 40), ("turn over", 30), ("busy", 20), ("by hand", 10)):
+            here = memory.context(session=session)
+            if session != "by hand":
+                here = memory.context(session=session, client="codex")
+            with here:
+                at = START_AT - timedelta(minutes=minutes)
+                memory.mark("First task", tags="prompt", origin="user", at=at)
+                memory.mark(f"Task of {session}", tags="prompt", origin="user", at=at + timedelta(minutes=1))
+                if session == "turn over":
+                    memory.mark("Done", tags="closing", at=at + timedelta(minutes=5))
+                if session == "ended":
+                    memory.emit("session.ended", {}, at=at + timedelta(minutes=6))
+        await memory.clients.ingest()
+
+    answer = Spools(hooks_folder(tmp_path / "space.db")).session_answer()
+
+    assert answer is not None
+    assert [(each.prompt, each.closed_at > each.at) for each in answer.running] == [
+        ("Task of turn over", True),
+        ("Task of busy", False),
+    ]
+    assert [each.file for each in answer.running] == [hook.spool_name("turn over"), "busy"]
+
+
+async def test_a_brief_that_is_off_is_replaced_by_one_line(spools: Spools, home: Settings) -> None:
+    class Off(Briefs):
+        async def make(self, *, budget_tokens: int, deadline_s: float, is_preview: bool) -> Brief:
+            return Brief(query="", text="", passages=(), tokens=0, budget_tokens=budget_tokens, is_off=True)
+
+    answer = await Off(1.0).write(spools, home)
+
+    assert answer is not None
+    assert "`mica briefs on`" in answer.text
+    assert not answer.is_complete, "so a hook adds nothing to it"

@@ -33,7 +33,7 @@ async def collect(sources: Sequence[Source], question: Question, *, deadline_s: 
 async def test_a_search_past_its_deadline_returns_a_quick_result_and_reports_it() -> None:
     """keeps: U-05, TC-03. The marks with most of the words are ready before their neighbours are weighed."""
     store = EphemeralStore()
-    await store.log.append([build(number, "mark", {"text": f"cookie {number}"}) for number in range(1, 9)])
+    await store.log.append([build(number, "mark", {"text": f"the cookie {number}"}) for number in range(1, 9)])
     late = asyncio.Event()
 
     class SlowTexts(ReferenceTexts):
@@ -47,9 +47,9 @@ async def test_a_search_past_its_deadline_returns_a_quick_result_and_reports_it(
     store.texts = SlowTexts(store.state)
     question = Question(task="cookie", now=START_AT)
 
-    found = await collect([MarkSource(store.crystals, shared_search(store))], question, deadline_s=1.0)
+    found = await collect([MarkSource(shared_search(store), store.texts, store.beliefs)], question, deadline_s=1.0)
 
-    assert {each.text for each in found.fragments} == {f"cookie {number}" for number in range(1, 9)}
+    assert {each.text for each in found.fragments} == {f"the cookie {number}" for number in range(1, 9)}
     assert found.missing == {"marks": "no answer within 800 ms, so only a preliminary answer is used"}
 
 
@@ -99,7 +99,7 @@ async def test_a_failure_after_the_deadline_is_not_reported_again() -> None:
     shared = shared_search(store)
     question = Question(task="q", now=START_AT)
     found = await collect(
-        [MarkSource(store.crystals, shared), CrystalSource(store.log, store.crystals, shared)],
+        [MarkSource(shared, store.texts, store.beliefs), CrystalSource(store.crystals, store.beliefs)],
         question,
         deadline_s=0.05,
     )

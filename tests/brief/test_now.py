@@ -47,7 +47,8 @@ async def test_a_proposal_writes_nothing(memory: mica.Memory, page: Path) -> Non
     assert proposal.section == HAPPENED
     assert proposal.current_content == "Old news."
     assert proposal.proposed_content == (
-        f"- 2026-11-01 09:00 UTC, session:s1 (#{crystal.position})\n  - \\# The proxy drops cookies (s1) (#1 #2 #3)"
+        f"- 2026-11-01 09:00 UTC, The proxy dropped cookie 0 of the login (s1) (#{crystal.position})\n"
+        "  - \\# The proxy drops cookies (s1) (#1 #2 #3)"
     )
     assert proposal.source_crystals == (crystal.id,)
     assert proposal.confidence == 0.9

@@ -117,7 +117,7 @@ async def test_receipts_show_the_duration_of_the_loop_and_the_contributors(memor
         marks = [memory.mark(f"The proxy dropped cookie {number} of the login page") for number in range(20)]
     clock.move(hours=3)
     crystal = await memory.crystals.commit(
-        [("The proxy drops cookies", [marks[0].id, marks[1].id])],
+        [("A header of another host confuses the proxy", [marks[0].id, marks[1].id])],
         sources=[mark.id for mark in marks],
         period="session:s1",
         topics=("cookie", "proxy"),

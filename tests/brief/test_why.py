@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from tests.crystals.working_days import NOTES, OTHER
 from tests.sources.scripted_sources import ScriptedSource
 
 import mica
 from mica import EventQuery, Memory
+from mica.brief.layout import date_of
 from mica.errors import InvalidInput
 from mica.mcp.resources import RECEIPTS, read
 from mica.mcp.tools import BY_NAME
 from mica.model.event import EventId
+from mica.testing import HandClock
 
 
 async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -> None:
@@ -25,9 +30,9 @@ async def test_every_passage_of_a_brief_names_its_sources(memory: mica.Memory) -
 
     assert (why.name, why.text) == ("brief", "session cookie")
     assert len(why.because) == len(brief.passages)
-    marks = [line for line in why.because if line.source == "marks"]
-    assert [event.id for line in marks for event in line.evidence] == [mark.id]
-    assert (marks[0].evidence[0].session, marks[0].evidence[0].agent) == ("s1", "scout")
+    told = [line for line in why.because if line.source != "files"]
+    assert {event.id for line in told for event in line.evidence} == {mark.id}
+    assert (told[0].evidence[0].session, told[0].evidence[0].agent) == ("s1", "scout")
     assert [line.tokens for line in why.because] == [passage.tokens for passage in brief.passages]
 
 
@@ -101,14 +106,15 @@ async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memo
         await memory.crystals.commit([("Whose?", [EventId(ids[0])])])
 
 
-async def test_every_line_of_a_brief_can_be_explained(memory: mica.Memory) -> None:
+async def test_every_line_of_a_brief_can_be_explained(memory: mica.Memory, clock: HandClock) -> None:
     """Lines are marks, statements, conflicts, gaps and the note on compression."""
 
     def away(concept: object) -> None:
         raise RuntimeError("the tracker is down")
 
     with memory.context(session="s1"):
-        memory.mark("The login sets the cookie. " + "It does so before the redirect, every time. " * 40)
+        for note in (*NOTES, *OTHER):
+            memory.mark(note)
     memory.sources.register(
         "readback", lambda concept: [{"key": "port", "value": 8081, "text": "the port is 8081"}], rank=20
     )
@@ -122,7 +128,8 @@ async def test_every_line_of_a_brief_can_be_explained(memory: mica.Memory) -> No
 
     explanations = {line.split(":")[0]: await memory.why(line) for line in lines}
 
-    assert {"- conflicts", "- missing", "- compressed", "- app"} <= explanations.keys()
+    app = f"- {date_of(clock(), clock())} app"
+    assert {"- conflicts", "- missing", "- compressed", app} <= explanations.keys()
     [conflicts] = explanations["- conflicts"]
     assert [each.origins[0][0] for each in conflicts.because] == ["readback", "older"]
     assert conflicts.id == brief.receipt
@@ -144,11 +151,8 @@ async def test_every_line_resolves_to_its_marks_rows_or_files(memory: Memory) ->
     (whole,) = await memory.why(brief.receipt)
     (line,) = await memory.why(f"- {CONCEPT} [database]: port is 8080 (62%)")
 
-    assert {(because.source, because.origins) for because in whole.because} == {
-        ("marks", ()),
-        ("database", (("database", "row port"),)),
-    }
-    assert [evidence.id for because in whole.because for evidence in because.evidence] == [mark.id]
+    assert [each.origins for each in whole.because if each.source == "database"] == [(("database", "row port"),)]
+    assert {evidence.id for because in whole.because for evidence in because.evidence} == {mark.id}
     assert [(because.text, because.origins) for because in line.because] == [
         ("port is 8080 (62%)", (("database", "row port"),))
     ]
@@ -289,39 +293,167 @@ async def test_a_list_of_files_names_the_last_step_at_each_file(memory: Memory) 
                 await memory.why(line)
 
 
-async def test_a_crystal_and_a_teaching_are_found_by_their_lines(memory: Memory) -> None:
+async def test_a_statement_of_a_crystal_is_found_by_its_line(memory: Memory) -> None:
     with memory.context(session="s1"):
-        ids = [memory.mark(f"Step {number} of the login sets the session cookie again").id for number in range(5)]
-        crystal = await memory.crystals.commit([("The login sets its cookie five times", ids[1:3])])
-    shown = await memory.brief(budget_tokens=60)
-    line = next(each for each in shown.text.splitlines() if "five times" in each)
-    assert line.startswith("- session (s1): ")
+        ids = [memory.mark(note).id for note in (*NOTES, *OTHER)]
+        crystal = await memory.crystals.commit(
+            [("An audit found nine problems in the invoices", ids[1:3]), ("The vault had no key for Ann", ids[3:5])]
+        )
+    shown = await memory.brief(budget_tokens=2_000)
+    line = next(each for each in shown.text.splitlines() if "The vault had no key" in each)
+    assert re.match(r"- \d+ \w+ session \(s1\): ", line)
 
-    for pasted in (line, line.rpartition(" (#")[0], "session (s1): The login", "The login sets its cookie"):
+    for pasted in (line, line.rpartition(" (#")[0], "session (s1): The vault had", "The vault had no key"):
         [why] = await memory.why(pasted)
 
         evidence = {event.id for because in why.because for event in because.evidence}
-        assert set(ids[1:3]) <= evidence <= {crystal.id, *ids[1:3]}, pasted
+        assert set(ids[3:5]) <= evidence <= {crystal.id, *ids[1:5]}, pasted
+
+
+async def test_a_teaching_is_found_by_its_line(memory: Memory) -> None:
+    with memory.context(session="s1"):
+        ids = [memory.mark(note).id for note in (*NOTES, *OTHER)]
+        crystal = await memory.crystals.commit(
+            [("Audits happen on Mondays only", ids[1:3])], principles=[("Never deploy on a Friday", ids[3:5])]
+        )
+    teaching = await memory.crystals.promote(crystal.id, by="ann")
+    shown = await memory.brief(budget_tokens=2_000)
+    lines = [each for each in shown.text.splitlines() if f"(#{teaching.position})" in each]
+    assert len(lines) == 2
+
+    for line in lines:
+        for pasted in (line, line.rpartition(" (#")[0], line.rpartition(" (#")[0].split(": ")[1]):
+            [why] = await memory.why(pasted)
+            assert teaching.id in {event.id for because in why.because for event in because.evidence}, pasted
+
+
+LABELS = [("- ", True), ("", True), ("9 Nov user: ", True), ("* 9 Nov 2025 user: ", True), ("9 Nov agent: ", False)]
+
+
+@pytest.mark.parametrize(("dressed", "is_found"), LABELS)
+async def test_joined_sentences_are_found_with_and_without_what_is_left_out(
+    memory: Memory, dressed: str, is_found: bool
+) -> None:
+    """Between two sentences of one line, others may be missing, and neither a header nor a date hides them."""
+    with memory.context(session="s1"):
+        prompt = memory.mark(
+            "The invoices are wrong since Monday. Look at the rounding in billing/money.py first! "
+            "The mailer prints whatever it is given. Ann wants a fix before the audit starts.",
+            tags=("prompt",),
+            origin="user",
+        )
+    brief = await memory.brief(budget_tokens=2_000)
+    assert prompt.id in {source for each in brief.passages for source in each.sources}
+
+    for text in (
+        "The invoices are wrong since Monday. … The mailer prints",
+        "The invoices are wrong since Monday. … Ann wants a fix before the audit starts.",
+        "Ann wants a fix",
+    ):
+        if is_found:
+            [why] = await memory.why(dressed + text)
+            assert [event.id for because in why.because for event in because.evidence] == [prompt.id]
+        else:
+            with pytest.raises(InvalidInput, match="none of the latest"):
+                await memory.why(dressed + text)
+    with pytest.raises(InvalidInput, match="none of the latest"):
+        await memory.why("The invoices are wrong since Monday. … the mailer prints nothing")
+
+
+async def test_a_completed_answer_is_explained_by_itself_and_what_it_answers(memory: Memory, clock: HandClock) -> None:
+    """A brief shows "yes" together with the proposal, although no event has this text."""
+    with memory.context(session="s1"):
+        proposal = memory.mark(
+            "The import is slow. Should I add a unique index on the invoice number?", tags=("closing",)
+        )
+        clock.move(minutes=1)
+        answer = memory.mark("Yes, do it", tags=("prompt",), origin="user")
+    for number, note in enumerate((*NOTES, *OTHER)):
+        clock.move(hours=1)
+        with memory.context(session=f"later{number}"):
+            memory.mark(note)
+    brief = await memory.brief(budget_tokens=2_000)
+    line = next(each for each in brief.text.splitlines() if "Yes, do it" in each)
+    assert "unique index" in line
+
+    for pasted in (line, line.rpartition(" (#")[0], "user: Yes, do it: Should I", "Yes, do it: Should I add"):
+        [why] = await memory.why(pasted)
+
+        shown = {event.id for each in why.because for event in each.evidence}
+        assert shown in ({answer.id}, {answer.id, proposal.id}), pasted
+    assert shown == {answer.id, proposal.id}
+    assert "unique index" in why.because[0].text
+
+
+async def test_a_short_answer_is_explained_with_its_question(memory: Memory, clock: HandClock) -> None:
+    """The belief has the words of both, and only the answer is its evidence."""
+    with memory.context(session="s1"):
+        question = memory.mark("Who may delete club members?", tags=("closing",))
+        clock.move(minutes=1)
+        answer = memory.mark("Club members: only the board", tags=("prompt",), origin="user")
+    brief = await memory.brief(budget_tokens=1_000)
+    line = next(each for each in brief.text.splitlines() if "only the board" in each).rpartition(" (#")[0]
+
+    [why] = await memory.why(line)
+
+    shown = {event.id for each in why.because for event in each.evidence}
+    assert shown == ({question.id, answer.id} if "Who may" in line else {answer.id})
+
+
+async def test_a_conflict_is_found_with_and_without_its_note(memory: Memory, clock: HandClock) -> None:
+    for session, text in (
+        ("s1", "The upload times out after 30 seconds"),
+        ("s2", "The upload times out after 90 seconds"),
+    ):
+        clock.move(hours=1)
+        with memory.context(session=session, user=session):
+            memory.mark(text, tags=("fact",), origin="user")
+    brief = await memory.brief(budget_tokens=1_000)
+
+    for line in (each for each in brief.text.splitlines() if each.startswith("- ")):
+        for pasted in (line, line.rpartition(" (#")[0]):
+            [why] = await memory.why(pasted)
+            assert why.because[0].evidence
+
+
+async def test_the_number_of_rules_without_room_is_explained_by_its_brief(memory: Memory) -> None:
+    with memory.context(session="s1"):
+        for thing in (
+            "floats for money",
+            "plain python",
+            "global state",
+            "print in a library",
+            "force pushes",
+            "sleeps",
+        ):
+            memory.mark(f"Never use {thing} in this project", tags=("prompt",), origin="user")
+    brief = await memory.brief(budget_tokens=120)
+    line = next(each for each in brief.text.splitlines() if each.startswith("- missing: rules"))
+
+    [why] = await memory.why(line)
+
+    assert why.id == brief.receipt
+    assert "without room" in why.missing["rules"]
 
 
 async def test_a_compressed_line_is_found_with_its_gaps(memory: Memory) -> None:
-    filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6
-    cookie = memory.mark(f"{filler}The login cookie is set before the redirect. {filler}", tags=("gotcha",))
-    proxy = memory.mark(f"{filler}The proxy drops it. {filler}")
+    """Sentences of one event, each of them shortened, share a line."""
+    with memory.context(session="s1"):
+        for note in (*NOTES, *OTHER):
+            memory.mark(note)
+        cookie = memory.mark(
+            "A proxy stands before the shop. It drops each header that it does not know. "
+            "The login cookie is set before the redirect. It is lost there."
+        )
     short = await memory.brief("login cookie redirect", budget_tokens=150, compress=True)
-    line = next(each for each in short.text.splitlines() if "login cookie" in each)
+    line = next(each for each in short.text.splitlines() if "login cookie is set before the redirect" in each)
     unnumbered = line.rpartition(" (#")[0]
-    assert "… The login cookie is set before the redirect. …" in line
-    assert "- mark: … The proxy drops it. …" in short.text
 
-    for pasted in (line, unnumbered, unnumbered.removeprefix("- gotcha: ")):
+    for pasted in (line, unnumbered, unnumbered.partition("mark: ")[2], "mark: … The login cookie is set"):
         [why] = await memory.why(pasted)
         assert [event.id for because in why.because for event in because.evidence] == [cookie.id], pasted
-    for pasted in ("- mark: … The proxy", "… The proxy drops"):
-        [why] = await memory.why(pasted)
-        assert [event.id for because in why.because for event in because.evidence] == [proxy.id], pasted
     with pytest.raises(InvalidInput, match="none of the latest"):
-        await memory.why("mark: The proxy drops")
+        await memory.why("mark: login cookie is set")
 
 
 async def test_a_further_line_of_a_long_mark_is_found_unless_another_begins_with_it(memory: Memory) -> None:

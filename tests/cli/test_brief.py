@@ -63,7 +63,7 @@ def test_a_handoff_goes_to_stdout_and_its_session_to_stderr(store_terminal: Stor
     }  # fmt: skip
     assert [crystal["period"] for crystal in document["new_crystals"]] == ["session:s1"]
     assert document["tokens_used"] <= 600
-    assert "## Next\n- todo: Look at the logout page (#7)\n" in result.stdout
+    assert "## Open\n- todo: Look at the logout page (#7)\n" in result.stdout
     assert result.stderr.startswith("mica: session s1: 0 new crystals, ")
     assert (none.exit_code, "there is no session 's2'" in none.stderr) == (1, True)
 

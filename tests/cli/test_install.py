@@ -195,3 +195,30 @@ def test_an_outdated_hook_program_is_shown_and_updated(user_home: Path) -> None:
     assert f"write {program}" in refused.stderr
     assert run(user_home, "install", "--yes").returncode == 0
     assert program.read_text() != "old"
+
+
+def test_the_first_session_after_an_install_receives_a_brief(user_home: Path) -> None:
+    """keeps: A-18. Nothing has ingested yet, and no session has run."""
+    project = user_home / "shop"
+    (project / ".git").mkdir(parents=True)
+    known = "The session cookie is set before the redirect"
+    kept = {name: value for name, value in os.environ.items() if name in ("PYTHONPATH", "LANG")}
+    environment = {**kept, "HOME": str(user_home), "PATH": "/nowhere", "MICA_SEMANTIC": "off"}
+    command = [sys.executable, "-P", "-m", "mica"]
+    subprocess.run([*command, "mark", known, "--tag", "gotcha"], env=environment, cwd=project, check=True)
+
+    done = run(user_home, "install", "claude-code", "--yes")
+
+    assert "prepared the brief that the next session of 1 project starts with" in done.stderr
+    payload = json.dumps({"session_id": "s1", "cwd": str(project), "hook_event_name": "SessionStart"})
+    launcher = user_home / ".local/share/mica/bin/mica-hook"
+    started = subprocess.run(
+        [str(launcher), "claude", "SessionStart"],
+        input=payload.encode(),
+        env=environment,
+        cwd=project,
+        capture_output=True,
+        check=True,
+    )
+    assert known in json.loads(started.stdout)["hookSpecificOutput"]["additionalContext"]
+    assert "prepared" not in run(user_home, "install", "claude-code", "--yes").stderr, "it is prepared once"

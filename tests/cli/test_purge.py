@@ -71,7 +71,9 @@ def test_a_dry_run_lists_the_spellings_of_a_value(shell: Shell) -> None:
     hidden = shell.run("purge", "--ask-value", "--dry-run", "--json", input=SECRET)
     done = json.loads(shell.run("purge", "--value", SECRET, "--yes", "--json").stdout)
 
-    assert f"written '{other}' ×1, '{SECRET}' ×1" in shown.stdout
+    assert f"  written '{other}' in 1 event:\n    said: {other}\n" in shown.stdout
+    assert f"  written '{SECRET}' in 1 event:\n    {SECRET}\n" in shown.stdout
+    assert [(each["text"], each["events"]) for each in document["matches"]] == [(other, 1), (SECRET, 1)]
     assert document["spellings"] == {other: 1, SECRET: 1}
     assert SECRET not in hidden.stdout
     assert other not in hidden.stdout
@@ -248,6 +250,13 @@ def test_one_interrupt_ends_a_confirmation_prompt(shell: Shell, argument: str, a
         (["--since", "1d", "--until", "2d"], 1, "is not before until"),
         (["--value", SECRET, "--ask-value"], 2, "give --value or --ask-value, not both"),
         (["--since", "whenever"], 2, "'whenever' is not a time"),
+        (["--value", "nee"], 1, "confirm it with --really"),
+        (["--session", "s1", "--anywhere"], 1, "give the value, too"),
+        (["--session", "s1", "--keep", "1"], 2, "belong to --matching"),
+        (["--retract", "1"], 2, "belong to --matching"),
+        (["--matching", "needle", "1"], 2, "leave out IDs and --ask-value"),
+        (["--matching", "everything about the"], 1, "has no word to search for"),
+        (["--matching", "open", "--keep", "1"], 1, "#1 is not among what was found"),
         (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains the content to purge"),
     ],
 )
@@ -273,3 +282,88 @@ def test_a_purged_value_is_allowed_again_by_the_command_that_the_refusal_names(s
 
     assert shell.run("mark", "the Login flow was rewritten").exit_code == 0
     assert shell.run("purge", "--allow", "Login").exit_code == 1
+
+
+# -- By words ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(shell: Shell) -> Shell:
+    """A space with two marks about a proxy, an event that descends from the first, and an unrelated mark."""
+
+    async def filled() -> None:
+        async with mica.open(shell.store) as memory:
+            with memory.context(session="s2"):
+                root = memory.mark("The staging proxy drops long headers")
+                memory.emit("tool.ran", {"text": "curl -v 10.0.0.7"}, parent=root)
+                memory.mark("Restarted the proxy on staging at noon")
+                memory.mark("The production proxy is fine")
+
+    asyncio.run(filled())
+    return shell
+
+
+ABOUT = ("purge", "--matching", "everything about the staging proxy")
+
+
+def test_everything_about_a_subject_is_shown_and_purged(proxy: Shell) -> None:
+    """keeps: K-53. Issue 18. Each line has the number, the date and a short text; without confirmation nothing goes."""
+    shown = proxy.run(*ABOUT, "--dry-run")
+    document = json.loads(proxy.run(*ABOUT, "--dry-run", "--json").stdout)
+    refused = proxy.run(*ABOUT)
+
+    assert shown.exit_code == 0, shown.output
+    assert "2 events match:" in shown.stdout
+    assert "mark The staging proxy drops long headers" in shown.stdout
+    assert "1 event descends from these:" in shown.stdout
+    assert "tool.ran of #3 curl -v 10.0.0.7" in shown.stdout
+    assert "1 event has only some of these words and stays" in shown.stdout
+    assert [(each["number"], each["because"]) for each in document["items"][2:]] == [("#4", "descends")]
+    assert {each["number"] for each in document["items"]} == {"#3", "#4", "#5"}
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "The staging proxy drops long headers" in refused.stderr
+
+    done = proxy.run(*ABOUT, "--keep", "#5", "--yes")
+    assert done.stdout.startswith("✓ 2 events purged\n")
+    assert "The staging proxy drops long headers" in done.stderr
+    assert "Restarted" not in done.stderr
+    assert residue(proxy.store.parent, ["long headers", "10.0.0.7"]) == []
+    assert residue(proxy.store.parent, ["Restarted"])
+
+
+def test_nothing_about_a_subject_is_said(proxy: Shell) -> None:
+    for options in ((), ("--yes",), ("--dry-run",)):
+        result = proxy.run("purge", "--matching", "the kitchen sink", *options)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout == "nothing matches these words, so nothing was purged\n"
+
+
+def test_what_matches_can_be_retracted_instead(proxy: Shell) -> None:
+    """keeps: K-53. It stays in the history."""
+    done = proxy.run(*ABOUT, "--retract", "--yes", "--reason", "gone")
+    assert "✓ 2 events retracted; they stay in the history\n" in done.stdout
+    assert "1 other event cannot be retracted, only purged" in done.stdout
+    assert "long headers" in proxy.run("events", "show", "3").stdout
+    assert "long headers" not in proxy.run("search", "long headers").stdout
+
+    purged = json.loads(proxy.run(*ABOUT, "--without-descendants", "--yes", "--json").stdout)
+    assert purged["names"]["mark"] == 2
+    assert residue(proxy.store.parent, ["long headers"]) == []
+    assert residue(proxy.store.parent, ["10.0.0.7"])
+
+
+@pytest.mark.parametrize(("answer", "left", "said"), [("p", [], "purged"), ("r", [1], "retracted"), ("", [1], "")])
+def test_a_purge_by_words_asks_in_a_terminal(proxy: Shell, answer: str, left: list[int], said: str) -> None:
+    """keeps: K-53. The default answer changes nothing."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mica", *ABOUT, "--store", str(proxy.store)]
+    environment = {**os.environ, **proxy.variables}
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as it:
+        os.write(ours, f"{answer}\n".encode())
+        out, asked = it.communicate()
+    os.close(theirs)
+    os.close(ours)
+    assert b"Purge their content for good (p), only retract them (r), or neither (n)? [n]" in asked
+    assert b"The staging proxy drops long headers" in asked
+    assert (said.encode() in out, it.returncode) == (True, int(not answer))
+    assert bool(residue(proxy.store.parent, ["long headers"])) == bool(left)

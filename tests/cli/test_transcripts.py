@@ -223,3 +223,22 @@ def test_an_unreadable_folder_is_named_and_the_others_are_imported(terminal: Ter
     (transcripts / "-home-dev-shop" / "dir.jsonl").mkdir()
     result = terminal.run("import", "claude-code")
     assert "events from 2 transcripts" in result.stdout
+
+
+@pytest.mark.parametrize("command", [("import", "claude-code"), ("up", "--once", "--yes")], ids=["import", "up"])
+def test_the_first_session_after_an_import_receives_a_brief(
+    terminal: Terminal, transcripts: Path, command: tuple[str, ...]
+) -> None:
+    """keeps: A-18. What hooks print is written with the import, not only by the first ingest."""
+    assert terminal.run(*command).exit_code == 0
+
+    [answer] = terminal.home.rglob("session.json")
+    assert "Explain how auth works" in json.loads(answer.read_text())["text"]
+
+
+def test_an_import_into_a_store_prepares_nothing_for_hooks(
+    terminal: Terminal, transcripts: Path, tmp_path: Path
+) -> None:
+    assert terminal.run("import", "claude-code", "--store", str(tmp_path / "one.db")).exit_code == 0
+
+    assert list(tmp_path.rglob("session.json")) == []

@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 import mica
-from mica import hook
-from mica.clients import spool
+from mica import hook, spool_news
+from mica.clients import api, spool
 from mica.clients.spool import SessionAnswer, Spools, hooks_folder
 from mica.errors import StoreUnavailable
-from mica.model.event import EventQuery
+from mica.model.event import Event, EventQuery
 from mica.model.walk import walks_of
 from mica.settings import Settings
 
@@ -154,7 +154,7 @@ async def test_a_short_first_line_is_read_once_as_the_spool_grows(tmp_path: Path
     """keeps: A-12. Events without an id are numbered, so reading a line again would store it twice."""
     told = {"v": 1, "at": BEGIN, "client": "copilot", "event": "userPromptSubmitted", "payload": {"prompt": "go"}}
     path = write(folder, iter([told]), "s3")
-    assert path.stat().st_size < spool.FINGERPRINT_BYTES // 2
+    assert path.stat().st_size < spool_news.FINGERPRINT_BYTES // 2
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         assert len(await memory.events.query(EventQuery(names=("mark",)))) == 1
@@ -279,6 +279,35 @@ async def test_two_concurrent_ingests_store_each_line_once(tmp_path: Path, folde
         assert len(await steps(two)) == 50
 
 
+async def test_an_ingest_waits_for_another_and_then_renders(tmp_path: Path, folder: Path, home: Settings) -> None:
+    """A reader may be storing the lines just when a session ends; its end is in the rendered brief all the same."""
+    write(folder, lines(3))
+    other = Spools(folder)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        with other.lock() as is_ours:
+            assert is_ours
+            ingesting = asyncio.create_task(memory.clients.ingest())
+            for _ in range(1_000):
+                await asyncio.sleep(0)
+            assert not ingesting.done()
+        done = await ingesting
+
+    assert (done.is_busy, done.lines) == (False, 4)
+    assert other.session_answer() is not None
+
+
+async def test_an_ingest_gives_up_after_a_while(
+    tmp_path: Path, folder: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "BUSY_S", 0.01)
+    write(folder, lines(3))
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        with Spools(folder).lock():
+            done = await memory.clients.ingest()
+
+    assert done.is_busy
+
+
 async def test_torn_and_foreign_lines_do_not_affect_others(tmp_path: Path, folder: Path, home: Settings) -> None:
     """A full disk may leave half a line, with the next on it; a last line may still be being written."""
     first, second, third, fourth = [json.dumps(line, separators=(",", ":")) for line in lines(3)]
@@ -333,6 +362,11 @@ async def test_a_hook_writes_a_new_file_while_a_spool_is_removed(tmp_path: Path,
         assert await steps(memory) == ["a.py"]
 
 
+def _text(event: Event) -> object:
+    """The text of an event; none of a summary, because the recorded transcript has only the beginning of it."""
+    return None if event.data.get("tags") == ["summary"] else event.data.get("text")
+
+
 async def test_events_from_hooks_and_from_the_transcript_are_stored_once(
     tmp_path: Path, folder: Path, home: Settings
 ) -> None:
@@ -361,7 +395,7 @@ async def test_events_from_hooks_and_from_the_transcript_are_stored_once(
                 await memory.clients.import_transcripts(transcripts, root=root)
             events = await memory.events.query(EventQuery(limit=None))
             told[order] = {
-                (event.id, event.name, str(event.data.get("path") or event.data.get("text")))
+                (event.id, event.name, str(event.data.get("path") or _text(event)))
                 for event in events
                 if event.name.startswith(("file.", "shell.", "tool."))
                 or event.name in ("mark", "command.run", "session.started")

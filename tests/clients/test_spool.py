@@ -16,6 +16,7 @@ from mica.clients.spool import (
     FAILURES_SHOWN,
     FORGOTTEN_S,
     OLD_S,
+    UNRENDERED_S,
     Cursor,
     PromptAnswer,
     SessionAnswer,
@@ -152,6 +153,28 @@ def test_a_finished_spool_is_removed_when_its_session_is_over_or_after_a_while(s
     assert set(spools.waiting()) == {"busy", "unread"}
     spools.sweep()
     assert set(spools.waiting()) == {"unread"}
+
+
+def test_a_spool_stays_until_it_is_rendered_but_not_for_long(spools: Spools) -> None:
+    """A session that starts gets from it what the rendered brief lacks; its text is not redacted."""
+    for session in ("new", "old", "grown"):
+        write(spools, f"{session}.jsonl", spool_line(1))
+        read_all(spools, session)
+        cursor = spools.cursor(session)
+        cursor.is_over = True
+        file = spools.folder / "spool" / f"{session}.jsonl"
+        spools.save_cursor(session, cursor, file, file.stat().st_size)
+    long_ago = time.time() - UNRENDERED_S - 10
+    os.utime(spools.folder / "spool" / "old.jsonl", (long_ago, long_ago))
+
+    spools.remove_rendered()
+    assert set(spools.waiting()) == {"new", "grown"}
+
+    spools.write_answer(hook.SESSION_ANSWER, SessionAnswer(text="hello", read=spools.offsets()))
+    with (spools.folder / "spool" / "grown.jsonl").open("ab") as opened:
+        opened.write(spool_line(2))
+    spools.remove_rendered()
+    assert set(spools.waiting()) == {"grown"}
 
 
 def test_cursors_of_old_sessions_are_forgotten_but_never_a_spool(spools: Spools) -> None:

@@ -154,6 +154,11 @@ async def open_session(caller: httpx2.AsyncClient) -> str:
 
 async def test_a_real_client_lists_and_calls_every_tool_over_http(era: str, served: Served) -> None:
     """keeps: TD-08, D-12, B-33. The same six tools as on standard output."""
+    memory = await served.memory()
+    earlier = "The login cookie needs the domain of the shop"
+    with memory.context(session="earlier"):
+        memory.mark(earlier)
+    await memory.durable()
     async with served.connected(mode=era) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [tool.name for tool in TOOLS]
         texts = [f"The session cookie is set before the redirect in step {number} of the login" for number in range(5)]
@@ -167,8 +172,9 @@ async def test_a_real_client_lists_and_calls_every_tool_over_http(era: str, serv
         structured(await client.call_tool("navigate", {"task": "login cookie"}))
 
     assert len(msgspec.convert(found["hits"], list[dict[str, object]])) == 3
-    assert texts[0] in str(shown["because"])
-    stored = await (await served.memory()).events.query(EventQuery(names=("mark",)))
+    assert earlier in str(shown["because"])
+    assert texts[4] not in str(shown["because"]), "the session itself said it"
+    stored = await memory.events.query(EventQuery(names=("mark",), session="s1"))
     assert {dict(event.context.labels)["client"] for event in stored} == {"claude-code"}
     assert (crystal["marks"], crystal["not_cited"]) == (5, 3)
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
 import msgspec
 import pytest
+from tests.hook_process import PATIENT_HOOK
 from tests.mcp.conftest import SESSION, Start, connected, structured
 from tests.mcp.stdio_client import StdioClient
 
 import mica
 from mica.errors import ReservedForUser
 from mica.format.fence import CLOSING, OPENING
+from mica.mcp.resources import read
 from mica.mcp.tools import BY_NAME, TOOLS, ToolResult
 from mica.model.event import EventQuery, utc_now
 from mica.model.walk import WALK_EVENTS, step_of, walks_of
 from mica.settings import Settings
+from mica.sources.protocol import Fragment, Question, SourceDeclaration
+from mica.store.reference.store import EphemeralStore
 from mica.testing.postgres import LocalPostgres
 
 SCHEMA_TOKENS_MAX = 1_200
@@ -47,6 +54,10 @@ async def test_a_real_client_lists_and_calls_every_tool(
     """keeps: TD-08, D-12, B-33. The SDK checks every answer against the tool's own output schema."""
     (project / "login").mkdir()
     (project / "login" / "cookie.py").write_text("def set_cookie(): ...\n")
+    earlier = "The login cookie needs the domain of the shop"
+    async with mica.open(store, settings=mica.load_settings(environment)) as memory:
+        with memory.context(session="earlier"):
+            memory.mark(earlier, tags=("gotcha",))
     async with connected(environment, project, "--store", store, mode=era) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(listed) == ["brief", "search", "mark", "navigate", "handoff", "why"]
@@ -63,15 +74,16 @@ async def test_a_real_client_lists_and_calls_every_tool(
 
     assert [each["text"] for each in marked] == texts
     assert len(msgspec.convert(found["hits"], list[dict[str, object]])) == 3
-    assert texts[0] in str(brief["text"])
-    assert texts[0] in str(shown["because"])
+    assert earlier in str(brief["text"])
+    assert texts[4] not in str(brief["text"]), "the session itself said it"
+    assert earlier in str(shown["because"])
     assert (crystal["marks"], crystal["not_cited"]) == (5, 3)
     assert "Login sets its cookie too early" in str(crystal["text"])
     assert texts[1] in str(under["because"])
     assert texts[4] not in str(under["because"])
     assert [place["path"] for place in msgspec.convert(files["files"], list[dict[str, object]])] == ["login/cookie.py"]
     async with mica.open(store, settings=mica.load_settings(environment)) as memory:
-        stored = await memory.events.query(EventQuery(names=("mark",)))
+        stored = (await memory.events.query(EventQuery(names=("mark",))))[1:]
         [made] = await memory.crystals.list()
     assert {event.origin for event in stored} == {"agent"}
     assert {event.context.session for event in stored} == {SESSION}
@@ -283,6 +295,7 @@ async def test_a_result_has_readable_text_and_structured_content(memory: mica.Me
         marked = await BY_NAME["mark"].call(memory, {"text": "The cookie is set late", "tags": ["gotcha"]})
         found = await BY_NAME["search"].call(memory, {"query": "cookie"})
         why = await BY_NAME["why"].call(memory, {"id": marked.content["number"]})
+    with memory.context(session="s2"):
         brief = await BY_NAME["brief"].call(memory, {"task": "cookie"})
 
     assert marked.text == "Recorded as #1: The cookie is set late"
@@ -430,3 +443,73 @@ def test_a_broken_setting_is_reported_to_the_model(start: Start) -> None:
 
     assert result["isError"] is True
     assert "MICA_BRIEF_BUDGET_TOKENS" in result["content"][0]["text"]
+
+
+class SlowSource:
+    """A source that answers later than a hook would wait, such as one whose files are not open yet."""
+
+    declared = SourceDeclaration(name="slow", concepts=(), is_live=True, answers_tasks=True)
+
+    async def fragments(self, question: Question) -> Sequence[Fragment]:
+        await asyncio.sleep(0.5)
+        said = "Deploys need the VPN"
+        return [Fragment(key="note", text=said, value=said, confidence=0.9, at=question.now, source="?", locator="1")]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("way", ["tool", "resource"])
+async def test_a_brief_waits_for_what_a_hook_would_not_wait_for(home: Settings, way: str) -> None:
+    """keeps: U-05. The first brief of a server on a busy machine is complete, or names what is missing."""
+    settings = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, deadline_s=0.1))
+    memory = mica.memory.Memory(EphemeralStore(), settings=settings, sources=[SlowSource()])
+
+    if way == "tool":
+        result = await BY_NAME["brief"].call(memory, {"task": "deploy"})
+        text, missing = result.text, result.content["missing"]
+    else:
+        text, missing = await read(memory, "mica://brief/deploy"), {}
+
+    assert "Deploys need the VPN" in text
+    assert missing == {}
+    await memory.close()
+
+
+@pytest.mark.parametrize(("is_held_out", "says"), [(False, "`mica briefs on`"), (True, "brief.holdout")])
+async def test_a_withheld_brief_does_not_look_like_an_empty_memory(
+    home: Settings, is_held_out: bool, says: str
+) -> None:
+    share = 1.0 if is_held_out else 0.0
+    settings = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=share))
+    async with mica.open(":memory:", settings=settings) as memory:
+        with memory.context(session="s1"):
+            memory.mark("The cookie is set before the redirect")
+            if not is_held_out:
+                await memory.briefs.switch(on=False)
+            result = await BY_NAME["brief"].call(memory, {"task": "cookie"})
+            shown = await read(memory, "mica://brief")
+
+    assert result.text == shown
+    assert says in result.text
+    assert "Nothing is known" not in result.text
+    assert "\n" not in result.text
+    assert result.content["missing"] == {"brief": result.text}
+
+
+def test_work_that_is_a_second_old_is_in_the_brief(start: Start, environment: dict[str, str], project: Path) -> None:
+    """The spool is read before the brief is made, although no ingest has run."""
+    for event, fields in (
+        ("UserPromptSubmit", {"prompt": "Move the queue to Redis streams", "prompt_id": "p1"}),
+        ("Stop", {"last_assistant_message": "Moved. Still open: the dead letter queue.", "prompt_id": "p1"}),
+    ):
+        payload = {"session_id": "s1", "cwd": str(project), "hook_event_name": event, **fields}
+        command = [*PATIENT_HOOK, "claude", event]
+        subprocess.run(command, input=json.dumps(payload).encode(), env=environment, cwd=project, check=True)
+    client = start()
+    client.initialize()
+
+    text = client.call("brief")["structuredContent"]["text"]
+
+    assert "Move the queue to Redis streams" in text
+    assert "Still open: the dead letter queue." in text

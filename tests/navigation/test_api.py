@@ -199,7 +199,7 @@ async def test_no_trail_contains_purged_files(memory: mica.Memory, clock: HandCl
         await walk(memory, clock, f"t{number}")
     await memory.trails.crystallize(key_of(("secret_plan.py", "auth.py")), slug="plan")
 
-    await memory.purge(value="secret_plan")
+    await memory.purge(value="secret_plan.py")
 
     trails = await memory.trails.list(with_archived=True)
     assert [trail.paths for trail in trails] == [FILES]
@@ -431,7 +431,7 @@ async def test_learning_is_repeated_after_a_purge_in_between(memory: mica.Memory
     async def read_and_purge(names: tuple[str, ...]) -> object:
         walks = await read(names)  # type: ignore[misc]  # an awaitable
         if not purged:
-            purged.append(await memory.purge(value="secret_plan"))
+            purged.append(await memory.purge(value="secret_plan.py"))
         return walks
 
     library.walks = read_and_purge  # type: ignore[assignment, method-assign]  # purges between reading and saving

@@ -341,6 +341,30 @@ async def test_a_real_agent_is_told_what_is_known_and_leaves_what_it_did(name: s
     assert len({event.context.session for event in events if event.name.startswith("file.")}) == 1
 
 
+@pytest.mark.parametrize("ingests", [True, False], ids=["an ingest follows", "nothing ingests"])
+@pytest.mark.parametrize("name", [name for name in ("claude-code", "codex") if name in CHOSEN])
+def test_the_next_session_is_told_what_the_last_one_did(name: str, ingests: bool, home: Path, project: Path) -> None:
+    """keeps: A-01, A-18. Also if it begins the moment the last one ended, and if only the spool has its words."""
+    agent = AGENTS[name]
+    run_mica(home, project, "mark", KNOWN, "--tag", "gotcha")
+    steps = agent.steps(project)
+    with ScriptedModelServer([*steps, *steps]) as models:
+        variables = agent.prepare(home, project, models.address)
+        run_mica(home, project, "install", name, "--yes")
+        if not ingests:
+            (home / ".local/share/mica/ingest-command").unlink()
+
+        sessions = [run_agent(agent, home, project, variables) for _ in range(2)]
+
+    assert [done.returncode for done in sessions] == [0, 0], sessions
+    first, second = json.dumps(models.requests[0]), json.dumps(models.requests[len(steps)])
+    assert KNOWN in first, "the first session after an install receives a brief"
+    assert KNOWN in second
+    assert steps[-1].text not in first
+    assert steps[-1].text in second
+    assert PROMPT in second.replace(PROMPT, "", 1), "the earlier prompt, besides its own"
+
+
 @pytest.mark.skipif("claude-code" not in CHOSEN, reason="Claude Code was not asked for")
 def test_claude_code_finds_the_plugin_valid(home: Path, project: Path) -> None:
     """Its own strict validation."""

@@ -6,20 +6,23 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 from tests.residue import with_frames
 from tests.store.sqlite.direct_store import DirectStore
 
 from mica.errors import StoreUnavailable
 from mica.model.event import CRYSTAL, RETRACTED, Appended, Context, Tombstone, make_tombstone, tombstone_of
-from mica.store import purges as purging
+from mica.store import purged_values
 from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
-from mica.store.purges import FoldedText, PurgeFilter, Selection
+from mica.store.purged_values import Reading
+from mica.store.purges import Purge, PurgeFilter, Selection
 from mica.store.sqlite.purges import BURY_BLOCKS
 from mica.store.sqlite.store import SqliteStore
 from mica.testing import build
@@ -281,19 +284,36 @@ def test_a_text_is_folded_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) -
         for number, selection in enumerate(selections)
     ]
     purge_filter = PurgeFilter([purge for purge in purges if purge is not None])
-    spelled = 0
+    readings = 0
 
-    class Counted(FoldedText):
+    class Counted(Reading):
         def __init__(self, text: str) -> None:
-            nonlocal spelled
-            spelled += 1
+            nonlocal readings
+            readings += 1
             super().__init__(text)
 
-    monkeypatch.setattr(purging, "FoldedText", Counted)
+    monkeypatch.setattr(purged_values, "Reading", Counted)
 
     assert purge_filter.find_purge("nothing of the kind " * 100) is None
-    assert spelled == 1
+    assert readings == 1
     assert purge_filter.find_purge("it says Secret-Value, number 7!") is not None
+
+
+def test_a_purge_of_an_earlier_version_is_read_and_matches_as_it_did() -> None:
+    """keeps: U-08. This is how such a version stored a purge of `Ann Lee`: hyphens separate words, zeros count."""
+    told = {"purge": TOMBSTONE.purge, "reason": TOMBSTONE.reason}
+    salt = b"0123456789abcdef"
+    digest = blake2b(b"annlee", key=salt, digest_size=16).digest()
+    fields = {"told": told, "at": START_AT + timedelta(days=1), "salt": salt, "session": None, "agent": None}
+    value = {"user": None, "value": digest, "value_characters": 6, "is_spelled": True, "since": None, "until": None}
+
+    purge = msgspec.json.decode(msgspec.json.encode(fields | value | {"lifts": None, "is_lifted": False}), type=Purge)
+
+    assert purge.is_of("ann-lee")
+    assert not purge.is_of("ann-lees")
+    for text, matches in (("Ann-Lee-Backup", True), ("ann_lee", True), ("annlee", True), ("JoAnn Lee", False)):
+        assert purge.fits(build(1, data={"text": text})) == matches
+    assert purge.written_in("see the Ann-Lee-Backup") == "Ann-Lee"
 
 
 class TestPurges(PurgeContract):

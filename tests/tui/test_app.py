@@ -66,7 +66,8 @@ def observe(memory: mica.Memory, session: str) -> list[EventId]:
 async def commit(memory: mica.Memory, session: str) -> Crystal:
     ids = observe(memory, session)
     insight = f"Cookies of {session} were dropped by the proxy of production on their way from the login to the browser"
-    return await memory.crystals.commit([(insight, ids[:2])], sources=ids, period=f"session:{session}")
+    period = f"session:{session}"
+    return await memory.crystals.commit([(insight, ids[:2])], sources=ids, period=period, label=session)
 
 
 async def above(memory: mica.Memory, level: Level, period: str, *below: Crystal) -> Crystal:

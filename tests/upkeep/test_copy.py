@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from tests.residue import residue
 
+import mica
 from mica.errors import DuplicateEvent, InvalidInput, StoreError, StoreUnavailable
 from mica.model.event import Appended, Event, EventQuery
 from mica.store.postgres.store import PostgresStore
@@ -16,7 +18,7 @@ from mica.store.protocol import Store
 from mica.store.reference.log import ReferenceLog
 from mica.store.reference.store import EphemeralStore
 from mica.store.sqlite.store import SqliteStore
-from mica.testing import build
+from mica.testing import HandClock, build
 from mica.testing.histories import History, histories
 from mica.testing.postgres import LocalPostgres
 from mica.upkeep import copy as copying
@@ -172,3 +174,90 @@ async def test_a_store_can_be_copied_into_a_file(store: Store, tmp_path: Path) -
     assert (await copy(store, target)).stored == 2
     assert await target.files.verify() == []
     await target.close()
+
+
+# -- After a purge -------------------------------------------------------------------------------------------------
+
+SECRET = "vault-NeedleInTheHay"
+
+
+async def lived(memory: mica.Memory, clock: HandClock) -> mica.Ref:
+    """Record a session with a crystal, a day, an epoch, a teaching and a brief; returns the mark with the secret."""
+    with memory.context(session="s1", agent="scout"):
+        root = memory.mark("The cookie is set before the redirect, so the session is lost on every login")
+        leaked = memory.mark(f"The vault opens with {SECRET} when the cookie is lost", parent=root)
+        for word in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"):
+            clock.move(minutes=1)
+            memory.mark(f"The {word} cookie is set before the redirect, so the {word} login is lost", parent=root)
+        memory.emit("tool.ran", {"text": f"export VAULT={SECRET}"}, parent=leaked)
+        await memory.crystals.make(tree=root.id, label="beginnings")
+        [crystal] = await memory.crystals.make()
+        await memory.crystals.make(level="day")
+        await memory.crystals.promote(crystal.id, by="ann")
+        await memory.brief("vault cookie login")
+    return leaked
+
+
+@pytest.fixture(params=["sqlite to sqlite", "sqlite to postgres", "postgres to sqlite"])
+def places(request: pytest.FixtureRequest, tmp_path: Path, server: LocalPostgres) -> tuple[str, str]:
+    address = {name: str(tmp_path / f"{name}.db") for name in ("source", "target")}
+    for name in ("source", "target"):
+        if request.param.startswith("postgres") if name == "source" else request.param.endswith("postgres"):
+            address[name] = server.address()
+    return address["source"], address["target"]
+
+
+@pytest.mark.parametrize("by", ["value", "ids", "session"])
+async def test_a_copy_after_a_purge_purges_what_an_earlier_copy_brought(
+    places: tuple[str, str], clock: HandClock, tmp_path: Path, by: str
+) -> None:
+    """keeps: U-08, K-53. Issue 18: the second copy broke the law of overlap, and the secret stayed in the copy."""
+    source, target = places
+    settings = mica.load_settings({"HOME": str(tmp_path), "MICA_SEMANTIC": "off"})
+    async with mica.open(source, settings=settings, clock=clock) as memory:
+        leaked = await lived(memory, clock)
+        await memory.upkeep.copy_to(target)
+        clock.move(minutes=1)
+        conditions: dict[str, object] = {"value": SECRET, "ids": [leaked], "session": "s1"}
+        done = await memory.purge(**{by: conditions[by]})  # type: ignore[arg-type]  # one table for all kinds
+        assert bool(done.remade) == (by != "session")
+
+        copied = await memory.upkeep.copy_to(target)
+
+        assert copied.purged >= done.events
+        assert (await memory.upkeep.copy_to(target)).purged == 0
+        expected = [event async for event in memory.events.log()]
+        crystals = [each.id for each in await memory.crystals.list(limit=None)]
+    async with mica.open(target, settings=settings, clock=clock) as copied_memory:
+        assert [event async for event in copied_memory.events.log()] == expected
+        assert await copied_memory.upkeep.verify() == []
+        assert [each.id for each in await copied_memory.crystals.list(limit=None)] == crystals
+        if by != "ids":  # the tool's event has the secret, too
+            assert SECRET not in str([each.data for each in expected])
+    if by != "ids" and not target.startswith("postgres"):
+        assert residue(Path(target).parent, [SECRET]) == []
+
+
+async def test_a_copy_after_a_purge_also_purges_what_the_copy_made_of_it(
+    places: tuple[str, str], clock: HandClock, tmp_path: Path
+) -> None:
+    """keeps: U-08. The copy was used: its own crystals, teachings and briefs quote events that are purged later."""
+    source, target = places
+    settings = mica.load_settings({"HOME": str(tmp_path), "MICA_SEMANTIC": "off"})
+    async with mica.open(source, settings=settings, clock=clock) as memory:
+        with memory.context(session="s1"):
+            root = memory.mark(f"The vault opens with {SECRET} when the cookie is lost")
+            for word in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"):
+                memory.mark(f"The {word} cookie is set before the redirect, so the {word} login is lost", parent=root)
+        await memory.upkeep.copy_to(target)
+        async with mica.open(target, settings=settings, clock=clock) as used:
+            [tree] = await used.crystals.make(tree=root.id)
+            await used.crystals.promote(tree.id, by="ann")
+            await used.brief("vault cookie login")
+            assert SECRET in str([event.body async for event in used.events.log()])
+        clock.move(minutes=1)
+        await memory.purge(ids=[root])
+        await memory.upkeep.copy_to(target)
+    async with mica.open(target, settings=settings, clock=clock) as used:
+        assert SECRET not in str([event.body async for event in used.events.log()])
+        assert await used.upkeep.verify() == []

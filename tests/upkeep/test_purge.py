@@ -172,7 +172,7 @@ async def test_an_unknown_id_is_refused_and_nothing_is_purged(memory: mica.Memor
 async def test_a_purged_value_is_recognized_later_in_any_spelling(memory: mica.Memory, clock: HandClock) -> None:
     """keeps: U-08, K-53. Only its digest is stored; it matches as whole words."""
     await memory.purge(value="Ann Lee")
-    for text in ("Ann Lee", "for Ann Lee.", "(Ann Lee)", "by_Ann Lee", '{"name":"Ann Lee"}', "-Ann Lee"):
+    for text in ("Ann Lee", "for Ann Lee.", "(Ann Lee)", "by:Ann Lee", '{"name":"Ann Lee"}', "-Ann Lee"):
         memory.emit("it.happened", {"list": [{text: 1}]})
     with memory.context(user="Ann Lee"):
         memory.emit("it.happened")
@@ -184,15 +184,58 @@ async def test_a_purged_value_is_recognized_later_in_any_spelling(memory: mica.M
     memory.emit("it.happened", {"text": "Ann Lee again"})
 
     assert await names(memory) == ["log.purged"] + ["event.purged"] * 13 + ["it.happened"] * 5
-    # A value inside a word is not recognized on arrival; a purge of stored events finds it.
-    assert (await memory.purge(value="Ann Lee")).events == 3
+    tried = await memory.purge(value="Ann Lee", dry_run=True)
+    assert (tried.events, {each.text for each in tried.inside}) == (1, {"JoAnn Lee", "Ann Leeward"})
+    assert (await memory.purge(value="Ann Lee", anywhere=True)).events == 3
+
+
+async def test_a_preview_lists_every_spelling_with_its_neighbours_and_what_stays(memory: mica.Memory) -> None:
+    """keeps: K-53. Issue 18. Text that contains the value only inside of longer words stays, and is named."""
+    texts = [f"ssh {SECRET} now", f"then {SECRET}, again", f"{SECRET.upper()}!", f"scp {SECRET}-backup there"]
+    for number, text in enumerate(texts):
+        memory.emit("it.happened", {"text": text, "more": [f"{number} {SECRET}."] if number < 2 else []})
+
+    tried = await memory.purge(value=SECRET, dry_run=True)
+    everywhere = await memory.purge(value=SECRET, anywhere=True, dry_run=True)
+    done = await memory.purge(value=SECRET)
+
+    assert [(each.text, each.events) for each in tried.matches] == [(SECRET, 2), (SECRET.upper(), 1)]
+    assert set(tried.matches[0].around) < {*texts[:2], f"0 {SECRET}.", f"1 {SECRET}."}
+    assert len(tried.matches[0].around) == 3
+    assert tried.spellings == {SECRET: 2, SECRET.upper(): 1}
+    [inside] = tried.inside
+    assert (inside.text, inside.events, inside.around) == (f"{SECRET}-backup", 1, (texts[3],))
+    assert (tried.events, everywhere.events, everywhere.inside) == (3, 4, ())
+    assert {each.text for each in everywhere.matches} == {SECRET, SECRET.upper(), f"{SECRET}-backup"}
+    assert (done.events, done.matches, done.inside) == (3, (), ())
+    left = await memory.events.query(EventQuery(names=("it.happened",)))
+    assert [event.data["text"] for event in left] == [texts[3]]
+    assert await memory.upkeep.verify() == []
+
+
+async def test_a_damaged_segment_with_a_longer_name_stays(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """keeps: K-53. Segments are searched by the same rule, in every spelling."""
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        folder = tmp_path / "space.db-segments" / "another"
+        folder.mkdir(parents=True)
+        hit, packed, other = (folder / f"{number}.segment{DAMAGED}" for number in range(3))
+        hit.write_bytes(b"\x93" + f'{{"text":"see \\n{SECRET.lower()}\\n"}}'.encode() + b"\0")
+        packed.write_bytes(b"\x93\xd9A" + SECRET.encode() + b"\xa1")
+        other.write_bytes(b"\x93" + f"{SECRET}-backup".encode() + b"\0")
+
+        done = await memory.purge(value=SECRET)
+
+        assert sorted(done.removed) == [str(hit), str(packed)]
+        assert other.exists()
 
 
 async def test_a_short_value_matches_only_as_written(memory: mica.Memory) -> None:
     """keeps: K-53. Another spelling of three letters is another word."""
     for text in ("a-b", "A-B", "ab", "see a-b"):
         memory.emit("it.happened", {"text": text})
-    assert (await memory.purge(value="a-b")).events == 2
+    with pytest.raises(InvalidInput, match="fewer than 4 characters, so it may match much that is not meant"):
+        await memory.purge(value="a-b")
+    assert (await memory.purge(value="a-b", really=True)).events == 2
 
 
 async def test_the_record_of_a_purge_is_not_purged_by_its_number(memory: mica.Memory) -> None:
@@ -604,7 +647,7 @@ async def planted(folder: Path, home: Settings, clock: HandClock, *, aged: bool 
 
 NEEDLES = [form for where in WHERE for form in (f"q7zx{where}", f"q7zx{where}".upper())]
 PURGES: dict[str, Callable[[], dict[str, object]]] = {
-    "value": lambda: {"value": "q7zx"},
+    "value": lambda: {"value": "q7zx", "anywhere": True},
     "time": lambda: {"since": START_AT},
     "ids": lambda: {"ids": range(1, 1_801)},
 }
@@ -677,7 +720,7 @@ async def test_zeroing_rows_alone_would_leave_copies(
     """This is why the file is rewritten: split pages retain their earlier content."""
     memory = await planted(tmp_path / "space", home, clock)
     monkeypatch.setattr("mica.store.sqlite.purges.compact", lambda core: None)
-    await memory.purge(value="q7zx")
+    await memory.purge(value="q7zx", anywhere=True)
     await memory.close()
     assert residue(tmp_path / "space", NEEDLES)
 
@@ -691,14 +734,14 @@ async def test_a_reader_that_blocks_the_log_is_named(
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM events LIMIT 1").fetchone()
 
-    done = await memory.purge(value="q7zx")
+    done = await memory.purge(value="q7zx", anywhere=True)
 
     assert "space.db-wal is read by another process" in " ".join(done.unreached)
-    assert await memory.purge(value="q7zx", dry_run=True) == mica.Purged(
+    assert await memory.purge(value="q7zx", anywhere=True, dry_run=True) == mica.Purged(
         events=0, ids=(), names={}, sessions=(), first=()
     )
     reader.execute("COMMIT")
-    assert (await memory.purge(value="q7zx")).unreached == ()
+    assert (await memory.purge(value="q7zx", anywhere=True)).unreached == ()
     assert residue(tmp_path / "space", NEEDLES) == []
     reader.close()
     await memory.close()
@@ -827,7 +870,7 @@ async def test_a_killed_purge_is_finished_by_the_next(home: Settings, tmp_path: 
             event.data.get("n") for event in await memory.events.query(EventQuery(names=("it.happened",), limit=None))
         ]
         assert {number for number in range(1_200) if not number % 2} <= set(left)
-        await memory.purge(value="q7zx")
+        await memory.purge(value="q7zx", anywhere=True)
         assert await memory.upkeep.verify() == []
         counted = await names(memory)
         assert (counted.count("it.happened"), counted.count("event.purged")) == (600, 600)

@@ -35,7 +35,7 @@ class BeliefLibrary:
         self._table = table
         self._learning = asyncio.Lock()
 
-    async def refresh(self, *, within_s: float | None = None) -> bool:
+    async def refresh(self, within_s: float | None = None) -> bool:
         """Learn from every event that is stored and not learned yet; returns True if nothing is left to learn.
 
         With `within_s`, no further batch begins after this time. If nothing is new, this costs two small reads. If the

@@ -48,9 +48,13 @@ def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[
     cleaned = clean(text)
     if not cleaned.strip():
         return []
-    if by == "user" and answered and (completed := complete_answer(cleaned, answered)):
-        return [MarkStatement(text=completed, sentence=completed, place=place, by=by, ordinal=0, is_answer=True)]
     flat = " ".join(cleaned.split())
+    if by == "user" and answered and is_short_answer(flat):
+        answer, rest = _first_sentence(flat)
+        if completed := complete_answer(answer, answered):
+            first = MarkStatement(text=completed, sentence=completed, place=place, by=by, ordinal=0, is_answer=True)
+            others = statements(rest, place=place, by=by) if rest else []
+            return [first, *(msgspec.structs.replace(each, ordinal=each.ordinal + 1) for each in others)]
     if by == "user" and "\n\n" not in cleaned.strip() and estimate(flat) <= WHOLE_TOKENS_MAX:
         found = [] if is_chatter(flat) else [ProseSentence(text=flat)]
     else:
@@ -69,6 +73,14 @@ def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[
         for index, each in enumerate(found)
         if len(each.text) <= STATEMENT_CHARACTERS_MAX
     ]
+
+
+def _first_sentence(text: str) -> tuple[str, str]:
+    """Return the first sentence of a text, and what follows it. A comma does not end a sentence."""
+    first = next(iter(sentences(text)), None)
+    if first is None or not text.startswith(first.text) or len(first.text) == len(text):
+        return text, ""
+    return first.text, text[len(first.text) :].strip()
 
 
 def _gap(text: str) -> str:

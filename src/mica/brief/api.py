@@ -13,10 +13,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from mica.beliefs.library import BeliefLibrary
 from mica.brief.composition import ConceptAccount, compose
-from mica.brief.crystal_source import TeachingSource
 from mica.brief.excerpt import passage_of
 from mica.brief.handoff import Handoff, collect_facts, compose_handoff, latest_session
+from mica.brief.instruction_files import without_instructed
 from mica.brief.now import (
     HAPPENED,
     NOW,
@@ -51,7 +52,7 @@ from mica.settings import Settings
 from mica.sources.answer import Collected
 from mica.sources.api import Sources
 from mica.sources.protocol import Concept, Fragment, Question, Source, parse_concept
-from mica.store.priority import Priority
+from mica.store.priority import Priority, observe_failure
 from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex, TrailTable
 
 SLOW_SHARE = 0.4  # of the remaining time, for the embedding model to encode the task
@@ -72,33 +73,43 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     is_compressed: bool
     is_preview: bool
 
-    def question(self, now: datetime, *, slow_s: float | None = None) -> Question:
+    def question(self, now: datetime, *, session: str | None = None, slow_s: float | None = None) -> Question:
         """Return the question about the task, for mica's own sources, such as marks and crystals.
 
-        `slow_s` limits the time that a slow step, such as the embedding model, may take; None sets no limit.
+        What `session` said is left out, because the agent that asks knows it. `slow_s` limits the time that a slow
+        step, such as the embedding model, may take; None sets no limit.
         """
         return Question(
             task=self.query.strip(),
             now=now,
+            session=session,
             slow_s=slow_s,
             recency_weight=self.recency_weight,
             budget_tokens=self.budget_tokens,
         )
 
     def compose(
-        self, fragments: Sequence[Fragment], accounts: Sequence[ConceptAccount], *, missing: dict[str, str]
+        self,
+        fragments: Sequence[Fragment],
+        accounts: Sequence[ConceptAccount],
+        *,
+        missing: dict[str, str],
+        now: datetime,
+        instructions: Sequence[str] = (),
     ) -> Brief:
         """Compose the brief from `fragments`, which answer the task, and from `accounts`, one for each concept.
 
-        `missing` has the reason for each part of the brief that is missing, by the name of the part.
+        `now` is the time of the brief. `missing` has the reason for each part of the brief that is missing, by the name
+        of the part. `instructions` are lines that the agent has already.
         """
         return compose(
             self.query,
-            [passage_of(each) for each in fragments],
+            without_instructed([passage_of(each) for each in fragments], instructions),
             accounts,
             missing=missing,
             budget_tokens=self.budget_tokens,
             is_compressed=self.is_compressed,
+            now=now,
         )
 
     def compose_nothing(self) -> Brief:
@@ -127,11 +138,16 @@ class Briefs:
         vectors: MarkVectors | None,
         rank_past: RankPast,
         crystallize: Callable[[str], Awaitable[list[Crystal]]],
+        after_switch: Callable[[], Awaitable[None]],
+        read_instructions: Callable[[], Awaitable[Sequence[str]]],
+        learn: Callable[[float | None], Awaitable[bool]],
     ) -> None:
         """`rank_past` opens a function that ranks files as they would have been ranked at a past time.
 
-        `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `vectors` is None
-        if no embedding model is used.
+        `crystallize` summarizes the session with the given id in crystals, and returns the new ones. `after_switch` is
+        called when briefs were switched on or off. `vectors` is None if no embedding model is used. `read_instructions`
+        returns the lines of the instruction files that clients show to the agent anyway. `learn` learns beliefs from
+        new events, for at most so many seconds, and returns False if any are left.
         """
         self._log = log
         self._event_log = event_log
@@ -145,6 +161,14 @@ class Briefs:
         self._vectors = vectors
         self._rank_past = rank_past
         self._crystallize = crystallize
+        self._after_switch = after_switch
+        self._read_instructions = read_instructions
+        self._learn = learn
+
+    @property
+    def deadline_s(self) -> float:
+        """The deadline of a brief for which the caller sets none."""
+        return self._settings.brief.deadline_s
 
     # -- Briefs
 
@@ -233,14 +257,36 @@ class Briefs:
         missing = await self._store_latest(request.deadline_s * LATEST_SHARE)
         if not missing and not await self._is_on_within(request.deadline_s * LATEST_SHARE):
             return request.compose_nothing()
+        missing |= await self._learn_within((request.deadline_s - (loop.time() - began)) * SLOW_SHARE)
         left_s = request.deadline_s - (loop.time() - began)
         questions = [
-            request.question(now, slow_s=left_s * SLOW_SHARE),
+            request.question(now, session=self._log.here.context.session, slow_s=left_s * SLOW_SHARE),
             *(Question(concept=concept, now=now) for concept in request.concepts),
         ]
+        reading = asyncio.ensure_future(self._read_instructions())
+        reading.add_done_callback(observe_failure)
         own, *others = await self._sources.ask(questions, deadline_s=left_s)
         accounts = await self._accounts(request, others, began=began, now=now)
-        return request.compose(own.fragments, accounts, missing=missing | own.missing)
+        done, _ = await asyncio.wait([reading], timeout=max(0.0, request.deadline_s - (loop.time() - began)))
+        instructions = reading.result() if done and reading.exception() is None else ()
+        return request.compose(
+            own.fragments,
+            accounts,
+            missing=missing | own.missing,
+            now=now,
+            instructions=instructions,
+        )
+
+    async def _learn_within(self, timeout_s: float) -> dict[str, str]:
+        """Learn beliefs from new events, and return an empty dict; else the reason, for the field `missing`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                is_complete = await self._learn(timeout_s / 2)
+        except TimeoutError:
+            is_complete = False
+        except MicaError as error:
+            return {"beliefs": str(error)}
+        return {} if is_complete else {"beliefs": "not all events are learned yet"}
 
     async def _accounts(
         self, request: _Request, answers: Sequence[Collected], *, began: float, now: datetime
@@ -274,13 +320,14 @@ class Briefs:
                     return []
                 accounts = [await gathered_before(past.log, concept) for concept in request.concepts]
                 rank_files = await stack.enter_async_context(self._rank_past(past.log, past.trails, at))
-                sources = task_sources(past, rank_files=rank_files, zone=self._settings.zone())
-                return [*sources, TeachingSource(past.log, past.crystals)]
+                library = BeliefLibrary(past.log, past.beliefs)
+                await library.refresh()
+                return task_sources(past, rank_files=rank_files, zone=self._settings.zone())
 
             [own] = await self._sources.ask([request.question(at)], deadline_s=PAST_S, sources=past_sources)
         if accounts is None:
             return request.compose_nothing()
-        return request.compose(own.fragments, accounts, missing=own.missing)
+        return request.compose(own.fragments, accounts, missing=own.missing, now=at)
 
     async def _store_latest(self, timeout_s: float) -> dict[str, str]:
         """Wait until all events emitted so far are stored, and return an empty dict.
@@ -317,6 +364,7 @@ class Briefs:
         """
         await self._sources.prepare(concept)
         with suppress(MicaError):
+            await self._learn(None)
             await self._texts.postings([""], limit=1)
             if self._vectors is not None:
                 await self._vectors.prepare()
@@ -324,10 +372,11 @@ class Briefs:
     # -- On and off
 
     async def switch(self, *, on: bool) -> Ref:
-        """Switch briefs on or off in this space, including the briefs that hooks show."""
+        """Switch briefs on or off in this space, including those that hooks show. Then hooks say that they are off."""
         ref = self._log.emit(SWITCHED, {"on": on}, origin="user")
         await self._log.stored()
         self._log.notify_withdrawn()
+        await self._after_switch()
         return ref
 
     async def is_on(self) -> bool:

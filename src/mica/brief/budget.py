@@ -1,22 +1,40 @@
-"""Selects the passages of a brief that fit its token budget: the best first, and none that repeats another."""
+"""Selects the passages of a brief that fit its token budget: the most valuable first, and none that repeats another.
+
+A passage is worth its score, less the share of its words that the chosen passages say already. It is chosen by its
+worth divided by the square root of its cost, so that a long passage must be worth more than a short one, but not in
+proportion to its length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
 
-from mica.model.brief import Passage
+from mica.model.brief import SECTIONS, Passage, Section
 from mica.model.event import EventId
-from mica.words import words
+from mica.words import terms, words
 
-CHEAP_SHARE = 0.1  # of the budget; a passage that costs no more than this leaves enough room for others
-WORTH_SHARE = 0.5  # of the best score; a cheap passage with at least this score is chosen first
-
+COST_POWER = 0.5  # of the tokens that the worth of a passage is divided by; 1 would prefer very short passages
+REPEATED_SHARE = 0.85  # a passage with so many of its words in a chosen one only repeats it
+OLD_WORTH = 0.3  # of the words that chosen passages have already; a repeated word still connects a sentence
+TOKEN_CHARACTERS = 4  # roughly; the exact count is needed only for what is chosen
+LINE_TOKENS = 8  # of a line besides its text: the date, the speaker, the number
+REPEATED_WORDS_MIN = 3  # a passage with fewer words is dropped only if it is the same
 
 Cost: TypeAlias = Callable[[Passage, int], int | None]  # (passage, limit) → its tokens; None if they exceed the limit
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The passages to show, best first, and how many lines were left out because of the budget."""
+
+    passages: tuple[Passage, ...]
+    left_out: int = 0
+    rules_left_out: int = 0  # of these, rules; a reader should know that there are more
 
 
 def own_tokens(passage: Passage, limit_tokens: int) -> int | None:
@@ -24,77 +42,152 @@ def own_tokens(passage: Passage, limit_tokens: int) -> int | None:
     return passage.tokens if passage.tokens <= limit_tokens else None
 
 
-def fit(
+def choose(
     passages: Iterable[Passage],
     *,
     budget_tokens: int,
     cost: Cost = own_tokens,
-    day_tokens: int = 0,
+    joined_cost: Cost | None = None,
+    section_tokens: Mapping[Section, int] | None = None,
     fragment_tokens: int | None = None,
-) -> tuple[list[Passage], int]:
-    """Return a pair: the passages to show, best first, and the number of passages left out.
+    heading_tokens: int = 0,
+) -> Choice:
+    """Choose the passages to show within `budget_tokens`.
 
-    Passages are tried in order of their scores, and those that do not fit are skipped. But the best passage of each
-    source is tried before all others if it costs at most CHEAP_SHARE of the budget and has at least WORTH_SHARE of the
-    highest score, so that long passages do not displace whole sources; `_cheap_first` names the exceptions. A passage
-    is dropped if a chosen one has the same words, or stands for one of the same events. The first passage of each day
-    also costs `day_tokens`, for the line with the date. All passages from other systems together take at most
-    `fragment_tokens`; None sets no limit of their own.
-
-    Two kinds of passages are counted as left out: those that do not fit, and crystals that are dropped because a chosen
-    passage shows part of them.
+    The passage with the most worth for its cost is chosen repeatedly, until no other fits. A passage is dropped if a
+    chosen one says nearly all of its words, or stands for one of the same events. A sentence of an event
+    of which another sentence is chosen already costs `joined_cost`, because both share a line. The first passage of a
+    section also costs `heading_tokens`. `section_tokens` limits what a section takes, and `fragment_tokens` what all
+    passages from other systems take together; None sets no limit.
     """
-    chosen: list[Passage] = []
-    claims: set[tuple[str, ...]] = set()
-    covered: set[EventId] = set()
-    days: set[date] = set()
-    left_tokens = budget_tokens
-    left_fragment_tokens = budget_tokens if fragment_tokens is None else fragment_tokens
-    left_out = 0
-    for passage in _cheap_first(sorted(passages, key=best_first), cost, cheap_tokens=int(budget_tokens * CHEAP_SHARE)):
-        stands_for = passage.stands_for or passage.sources[:1]
-        if not covered.isdisjoint(stands_for):
-            left_out += bool(passage.stands_for)  # a crystal that covers more than is shown
-            continue
-        left = min(left_tokens, left_fragment_tokens) if passage.origins else left_tokens
-        day = 0 if passage.at.date() in days else day_tokens
-        if (tokens := cost(passage, left - day)) is None:
-            left_out += 1
-            continue
-        claim = tuple(words(passage.text))
-        if claim not in claims:
-            claims.add(claim)
-            covered.update(stands_for)
+    return _Chooser(
+        budget_tokens,
+        cost=cost,
+        joined_cost=joined_cost or cost,
+        section_tokens=section_tokens or {},
+        fragment_tokens=fragment_tokens,
+        heading_tokens=heading_tokens,
+    ).choose(sorted(passages, key=best_first))
+
+
+def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], int, int, str, str]:
+    """Return the sort key of a passage: highest score first, then the section, then oldest."""
+    section = SECTIONS.index(passage.section)
+    return -passage.score, passage.at, passage.sources, section, passage.ordinal or 0, passage.text, passage.kind
+
+
+def line_of(passage: Passage) -> tuple[Section, EventId | str, str]:
+    """Return what the passages of one line have in common: the section, the event and the kind.
+
+    All files share one line.
+    """
+    if passage.section == "files":
+        return passage.section, "", passage.kind
+    if passage.ordinal is None or not passage.sources:
+        return passage.section, passage.text, passage.kind
+    return passage.section, passage.sources[0], passage.kind
+
+
+class _Chooser:
+    """The state of one choice."""
+
+    def __init__(
+        self,
+        budget_tokens: int,
+        *,
+        cost: Cost,
+        joined_cost: Cost,
+        section_tokens: Mapping[Section, int],
+        fragment_tokens: int | None,
+        heading_tokens: int,
+    ) -> None:
+        self._left = budget_tokens
+        self._cost = cost
+        self._joined_cost = joined_cost
+        self._left_of = dict(section_tokens)
+        self._left_fragments = budget_tokens if fragment_tokens is None else fragment_tokens
+        self._heading_tokens = heading_tokens
+        self._said: set[str] = set()
+        self._chosen: list[frozenset[str]] = []  # the words of each chosen passage
+        self._claims: set[tuple[str, ...]] = set()
+        self._covered: set[EventId] = set()
+        self._shown: set[EventId] = set()
+        self._lines: set[tuple[Section, EventId | str, str]] = set()
+        self._sections: set[Section] = set()
+
+    def choose(self, passages: list[Passage]) -> Choice:
+        """Choose from `passages`, which are best first."""
+        units = [frozenset(terms(each.text)) for each in passages]
+        chosen: list[Passage] = []
+        left_out: set[int] = set()
+        queue = [(-self._gain(each, units[number]), number) for number, each in enumerate(passages)]
+        heapq.heapify(queue)
+        while queue:
+            loss, number = heapq.heappop(queue)
+            passage = passages[number]
+            if self._is_repeated(passage, units[number]):
+                left_out.update([number] if passage.stands_for else ())  # a crystal that covers more than is shown
+                continue
+            if (now := -self._gain(passage, units[number])) > loss:  # others have said some of it meanwhile
+                heapq.heappush(queue, (now, number))
+                continue
+            tokens = self._price(passage, self._room(passage))
+            if tokens is None:
+                left_out.add(number)
+                continue
+            self._take(passage, units[number], tokens)
             chosen.append(msgspec.structs.replace(passage, tokens=tokens))
-            days.add(passage.at.date())
-            left_tokens -= tokens + day
-            left_fragment_tokens -= tokens + day if passage.origins else 0
-    return sorted(chosen, key=best_first), left_out
+        lines = {line_of(passages[number]) for number in left_out} - self._lines
+        return Choice(
+            passages=tuple(sorted(chosen, key=best_first)),
+            left_out=len(lines),
+            rules_left_out=sum(section == "rules" for section, *_ in lines),
+        )
 
+    def _gain(self, passage: Passage, units: frozenset[str]) -> float:
+        new = sum(unit not in self._said for unit in units) / len(units) if units else 1.0
+        worth = max(passage.score, 0.0) * (OLD_WORTH + (1 - OLD_WORTH) * new)
+        return worth / math.pow(len(passage.text) / TOKEN_CHARACTERS + LINE_TOKENS, COST_POWER)
 
-def best_first(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
-    """Return the sort key of a passage: highest score first, then oldest."""
-    return -passage.score, passage.at, passage.sources, passage.text
+    def _is_repeated(self, passage: Passage, units: frozenset[str]) -> bool:
+        """Return True if a chosen passage shows the events of a passage already, or says nearly all of its words.
 
+        A passage with a number that the other one lacks is not repeated: it may correct an earlier value.
+        """
+        stands_for = passage.stands_for or (passage.sources[:1] if passage.ordinal is None else ())
+        if not self._covered.isdisjoint(stands_for):
+            return True
+        if tuple(words(passage.text)) in self._claims:
+            return True
+        if passage.origins and not (passage.sources and self._shown.issuperset(passage.sources)):
+            return False  # another system says it, too, which is worth knowing
+        if len(units) < REPEATED_WORDS_MIN:
+            return False
+        numbers = {unit for unit in units if unit[0].isdigit()}
+        return any(
+            len(said.intersection(units)) >= REPEATED_SHARE * len(units) and numbers <= said for said in self._chosen
+        )
 
-def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
-    """Move the best passage of each source to the front if it is cheap and its score is high enough.
+    def _room(self, passage: Passage) -> int:
+        left = min(self._left, self._left_of.get(passage.section, self._left))
+        return min(left, self._left_fragments) if passage.origins else left
 
-    `passages` are best first. Cheap means at most `cheap_tokens`; the score must be at least WORTH_SHARE of the highest
-    one. Three kinds are never moved: crystals, because they replace passages with higher scores; passages that a
-    crystal covers, because showing one excludes the crystal; and passages from other systems.
-    """
-    firsts: dict[str, Passage] = {}
-    for passage in passages:
-        firsts.setdefault(passage.source, passage)
-    covered = frozenset[EventId]().union(*(passage.stands_for for passage in passages))
-    ahead = [
-        passage
-        for passage in firsts.values()
-        if not passage.stands_for
-        and not passage.origins
-        and covered.isdisjoint(passage.sources[:1])
-        and passage.score >= passages[0].score * WORTH_SHARE
-        and cost(passage, cheap_tokens) is not None
-    ]
-    return [*ahead, *(passage for passage in passages if passage not in ahead)]
+    def _price(self, passage: Passage, limit: int) -> int | None:
+        if line_of(passage) in self._lines:
+            return self._joined_cost(passage, limit)
+        heading = 0 if passage.section in self._sections else self._heading_tokens
+        tokens = self._cost(passage, limit - heading)
+        return None if tokens is None else tokens + heading
+
+    def _take(self, passage: Passage, units: frozenset[str], tokens: int) -> None:
+        self._said.update(units)
+        self._chosen.append(units)
+        self._shown.update(passage.sources[:1])
+        self._claims.add(tuple(words(passage.text)))
+        self._covered.update(passage.stands_for or (passage.sources[:1] if passage.ordinal is None else ()))
+        self._lines.add(line_of(passage))
+        self._sections.add(passage.section)
+        self._left -= tokens
+        if passage.section in self._left_of:
+            self._left_of[passage.section] -= tokens
+        self._left_fragments -= tokens if passage.origins else 0

@@ -1,35 +1,42 @@
 """Composes a brief: decides which passages it shows.
 
-The best passages are chosen first, from any source. Statements about concepts take at most 62 % (1/φ) of the tokens for
-passages. Repetitions are dropped, conflicts share one line, and missing parts are listed. `mica.brief.budget` selects
-what fits, and `mica.brief.layout` makes the text. Compression, on request, shortens passages to their most relevant
-sentences and states how many of the sentences are shown.
+The most valuable passages are chosen first, from any source. Rules take at most RULES_SHARE of the budget, and
+statements about concepts at most 62 % (1/φ) of the tokens for passages. Repetitions are dropped, conflicts share one
+line, and missing parts are listed. `mica.brief.budget` selects what fits, and `mica.brief.layout` makes the text.
+Compression, on request, shortens passages to their most relevant sentences and states how many of the sentences are
+shown.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 
 import msgspec
 
-from mica.brief.budget import best_first, fit
-from mica.brief.layout import DAY_TOKENS, best_alone, cost_within, render, room, with_cost
+from mica.brief.budget import best_first, choose, line_of
+from mica.brief.layout import GAP, HEADING_TOKENS, best_alone, cost_within, joined_cost_within, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
+from mica.brief.worth import prefer_newer
 from mica.crystals.sentences import split
-from mica.format.fence import bound_tokens
+from mica.format.lines import plural
 from mica.model.brief import Brief, Passage
+from mica.model.event import EventId
 from mica.sources.account import LINE_TOKENS, one_line, shortened
 from mica.sources.answer import Collected
 from mica.sources.cohere import Coherent, Conflict, Stated
 from mica.sources.protocol import PHI_INV, Concept
 from mica.tokens import estimate
-from mica.words import terms
+from mica.words import terms, words
 
 SOURCES_SHOWN = 3
 SENTENCE_TOKENS_MIN = 5  # a shorter sentence means little without its neighbours
-GAP = " … "  # marks omitted sentences
+RULES_SHARE = 0.4  # of the budget at most; the number of the other rules is listed as missing
+RULES_NOTE_TOKENS = 16  # of the line with that number
+FILES_SHARE = 0.2  # of the budget at most, for a list of files
 
 
 class ConceptAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +55,12 @@ def compose(
     missing: Mapping[str, str],
     budget_tokens: int,
     is_compressed: bool = False,
+    now: datetime | None = None,
 ) -> Brief:
     """Compose a brief within the budget from `passages` and from what sources answered about concepts (`accounts`).
 
     The brief also lists conflicts between sources, sources that did not answer, sources with an old answer, and the
-    parts in `missing`, which maps their names to the reasons.
+    parts in `missing`, which maps their names to the reasons. `now` is the time of the brief.
     """
     gaps = dict(missing)
     for account in accounts:
@@ -61,8 +69,9 @@ def compose(
     lost = [_lost(each) for account in accounts for each in account.coherent.conflicts]
     conflicts = [each.text for each in lost]
     notes = [shortened(f"- {CONFLICTS}: {'; '.join(conflicts)}", LINE_TOKENS)] if conflicts else []
+    own = without_copies(passages)
     offered = [
-        *passages,
+        *(prefer_newer(own) if query.strip() else own),
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
     ]
     whole, whole_notes = offered, notes
@@ -71,37 +80,40 @@ def compose(
         offered = [with_cost(each, budget_tokens=budget_tokens) for each in offered]
         longest = Coverage(sentences=99_999, of=99_999).describe()
         notes_room = room(budget_tokens, missing=gaps, notes=[*notes, f"- {longest}"])
-        days = DAY_TOKENS * len({each.at.date() for each in offered})
+        headings = HEADING_TOKENS * len({each.section for each in offered})
         best = sorted(offered, key=lambda each: -each.score)
         smaller, coverage = compress_passages(
             best,
             query=query,
-            budget_tokens=max(0, notes_room - days),
+            budget_tokens=max(0, notes_room - headings),
             cost=lambda each: with_cost(each, budget_tokens=budget_tokens),
         )
         if coverage is not None and smaller:  # if no sentence fits, passages stay whole
             offered, left_tokens = smaller, notes_room
             notes = [*notes, f"- {coverage.describe()}"]
-    chosen, left_out = fit(
+    choice = choose(
         offered,
         budget_tokens=left_tokens,
-        cost=cost_within,
-        day_tokens=DAY_TOKENS,
+        cost=partial(cost_within, now=now),
+        joined_cost=joined_cost_within,
+        heading_tokens=HEADING_TOKENS,
+        section_tokens={"rules": int(budget_tokens * RULES_SHARE), "files": int(budget_tokens * FILES_SHARE)},
         fragment_tokens=int(left_tokens * PHI_INV),
     )
-    left_out += len(whole) - len(offered)  # passages dropped by compression
-    measure: Callable[[str], int] = bound_tokens
+    if choice.rules_left_out:
+        gaps |= {"rules": f"{plural(choice.rules_left_out, 'more rule')} without room; `mica beliefs` lists them"}
+    chosen = list(choice.passages)
+    left_out = choice.left_out + max(0, _lines(whole) - _lines(offered))  # and lines dropped by compression
     needed_tokens = None
     if not chosen:  # a small budget has no reserve: one line is shown if the estimate of the whole text fits
+        gaps.pop("rules", None)
         alone = [each for each in sorted(whole, key=best_first) if not each.origins]
-        one, needed_tokens = best_alone(alone, budget_tokens=budget_tokens, missing=gaps, notes=whole_notes)
+        one, needed_tokens = best_alone(alone, budget_tokens=budget_tokens, missing=gaps, notes=whole_notes, now=now)
         if one is not None:
-            chosen, notes, measure = [with_cost(one, budget_tokens=budget_tokens)], whole_notes, estimate
+            chosen, notes = [with_cost(one, budget_tokens=budget_tokens)], whole_notes
             left_out -= 1
     shares = [each.coherent.coherence for each in accounts if each.coherent.coherence is not None]
-    brief = render(
-        query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes, measure=measure
-    )
+    brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes, now=now)
     return msgspec.structs.replace(
         brief,
         needed_tokens=needed_tokens,
@@ -111,6 +123,29 @@ def compose(
         lost=tuple(lost),
         is_compressed=is_compressed,
     )
+
+
+def _lines(passages: Iterable[Passage]) -> int:
+    return len({line_of(each) for each in passages})
+
+
+def without_copies(passages: Iterable[Passage]) -> list[Passage]:
+    """Return the passages without those of which another source has the same text of the same event.
+
+    Of the copies, the one with the highest score stays. A note on it, such as "corrected by #12", is kept.
+    """
+    best: dict[tuple[EventId | str, str], Passage] = {}
+    for each in passages:
+        first = each.sources[0] if each.sources else ""
+        key = first, " ".join(words(each.text))
+        known = best.get(key)
+        if known is None:
+            best[key] = each
+            continue
+        kept = max((known, each), key=lambda passage: passage.score)
+        noted = max((known.kind, each.kind), key=lambda kind: kind.count(","))
+        best[key] = msgspec.structs.replace(kept, kind=noted)
+    return list(best.values())
 
 
 def passage(concept: Concept, stated: Stated) -> Passage:
@@ -124,6 +159,7 @@ def passage(concept: Concept, stated: Stated) -> Passage:
         sources=stated.sources,
         tokens=0,
         score=stated.confidence,
+        section="known",
         at=stated.at,
         source=stated.source,
         kind=f"{shortened(one_line(str(concept)), LINE_TOKENS // 3)} [{', '.join(named[:SOURCES_SHOWN])}{more}]",

@@ -8,139 +8,109 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+import msgspec
+
 from mica.brief.excerpt import Excerpt
-from mica.brief.mark_source import SharedSearch, excerpt_of
+from mica.brief.work_source import ended_texts
+from mica.brief.worth import BACKGROUND, OF_KIND
 from mica.crystals.relevance import read_matching, score_recency, score_relevance
 from mica.crystals.teachings import read_teachings
-from mica.model.crystal import Crystal, CrystalQuery, crystal_of, join_statements
-from mica.model.event import MARK, RETRACTED, EventId
-from mica.model.mark import Mark, mark_of
+from mica.model.crystal import Crystal, CrystalQuery, join_statements
+from mica.model.event import RETRACTED
 from mica.model.teaching import Teaching
 from mica.sources.protocol import RANK_DATABASE, Fragment, Question, SourceDeclaration
-from mica.store.protocol import CrystalIndex, EventLog
-from mica.tokens import estimate
+from mica.store.protocol import BeliefTable, CrystalIndex, EventLog
 from mica.words import terms
 
 CRYSTALS_MAX = 300  # the latest that are considered
 READ_MAX = 80  # crystals with the most words of a task that are scored: scoring 300 takes half of a brief's time
-OFFERED_MAX = 20  # best crystals that are returned for a task
-BESIDE_MARKS = 0.8  # factor of a crystal's score: matching marks are the evidence and rank higher
-ROOM = 0.6  # of the budget of a brief without a task, for crystals and their sources; the rest is for newer marks
-LINE_TOKENS = 25  # cost of a line besides its text
-UNFOLDED_MAX = 40
-HIGHER = 1.0  # score per level: without a task, level counts more than recency
+OFFERED_MAX = 20  # best crystals whose statements are returned
 
 
 class CrystalSource:
-    """A source of crystals: with a task, those that match it; without a task, those that no other crystal covers.
+    """A source of statements of crystals, for the background: those that match a task, or those of the latest crystals.
 
-    Without a task, the latest of these crystals are replaced by their sources, as far as the budget allows.
+    A statement that cites an ended belief is left out.
     """
 
     declared = SourceDeclaration(name="crystals", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, log: EventLog, index: CrystalIndex, shared: SharedSearch) -> None:
-        self._log = log
+    def __init__(self, index: CrystalIndex, beliefs: BeliefTable) -> None:
         self._index = index
-        self._shared = shared
+        self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        if question.task:
-            return await self._match(question)
-        top = await self._index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=CRYSTALS_MAX))
-        shown = await self._unfold([each for each in top if not each.is_tree], question.budget_tokens * ROOM)
+        best = await (self._match(question) if question.task else self._latest(question))
+        cited = [event for _, crystal in best for each in crystal.statements for event in each.sources]
+        ended = await ended_texts(self._beliefs, cited)
         return [
-            excerpt_of_crystal(each, HIGHER * (1 + each.number) + score_recency(each.end_at, question.now))
-            if isinstance(each, Crystal)
-            else excerpt_of(each, score_recency(each.at, question.now))
-            for each in shown
+            excerpt_of_statement(crystal, number, score)
+            for score, crystal in best
+            for number, statement in enumerate(crystal.statements)
+            if not any(
+                statement.text in text or text in statement.text
+                for event in statement.sources
+                for text in ended.get(event, ())
+            )
         ]
 
-    async def _unfold(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
-        """Replace crystals by what they summarize (marks or crystals), the latest crystal first.
+    async def _latest(self, question: Question) -> list[tuple[float, Crystal]]:
+        """Return the latest crystals that no other crystal covers, each with a score."""
+        top = await self._index.query(CrystalQuery(is_sealed=False, is_stale=False, limit=CRYSTALS_MAX))
+        scored = [(BACKGROUND * score_recency(each.end_at, question.now), each) for each in top if not each.is_tree]
+        return _best(scored)
 
-        This stops before the first replacement after which the result would exceed `room_tokens`, or after UNFOLDED_MAX
-        replacements.
-        """
-        shown: list[Crystal | Mark] = list(cover)
-        left = room_tokens - sum(map(_cost, shown))
-        for _ in range(UNFOLDED_MAX):
-            folded = [each for each in shown if isinstance(each, Crystal)]
-            latest = max(folded, key=lambda crystal: (crystal.end_at, crystal.number), default=None)
-            if latest is None:
-                break
-            events = await self._log.get_many(latest.sources)
-            beneath = [mark_of(event) if event.name == MARK else crystal_of(event) for event in events]
-            more = sum(map(_cost, beneath)) - _cost(latest)
-            if more > left:
-                break
-            left -= more
-            shown = [each for each in shown if each is not latest] + beneath
-        return shown
-
-    async def _match(self, question: Question) -> list[Excerpt]:
+    async def _match(self, question: Question) -> list[tuple[float, Crystal]]:
+        """Return the crystals that match a task best, each with a score."""
         query_terms = frozenset(terms(question.task))
         latest = CrystalQuery(is_stale=False, limit=CRYSTALS_MAX)
         matches = await read_matching(self._index, query_terms, latest, limit=READ_MAX)
         weight = question.recency_weight
-        scored = [
-            (weight * score_recency(crystal.end_at, question.now) + (1 - weight) * relevance, crystal)
+        return _best(
+            (BACKGROUND * (weight * score_recency(crystal.end_at, question.now) + (1 - weight) * relevance), crystal)
             for crystal in matches
             if (relevance := score_relevance(crystal, query_terms, question.task)) > 0
-        ]
-        best = sorted(scored, key=lambda pair: (-pair[0], pair[1].number, pair[1].id))[:OFFERED_MAX]
-        if not best:
-            return []
-        ids = {hit.position: hit.id for hit in await self._shared.hits(question)}
-        ids |= {crystal.position or 0: crystal.id for _, crystal in best}
-        above = await self._index.above(list(ids))
-        return [
-            excerpt_of_crystal(
-                crystal, score * BESIDE_MARKS, [ids[each] for each, over in above.items() if crystal.position in over]
-            )
-            for score, crystal in best
-        ]
+        )
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
 
 
-def _cost(source: Crystal | Mark) -> int:
-    return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
+def _best(scored: Iterable[tuple[float, Crystal]]) -> list[tuple[float, Crystal]]:
+    return sorted(scored, key=lambda pair: (-pair[0], pair[1].number, pair[1].id))[:OFFERED_MAX]
 
 
-def excerpt_of_crystal(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Excerpt:
-    """Convert a crystal to an excerpt.
-
-    If the excerpt is shown, the crystal's sources, the marks it cites and the events in `beneath` need not be shown.
-    """
-    cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
+def excerpt_of_statement(crystal: Crystal, number: int, score: float) -> Excerpt:
+    """Convert the statement of a crystal with this number to an excerpt."""
+    statement = crystal.statements[number]
     return Excerpt(
-        text=join_statements(statement.text for statement in crystal.statements),
-        sources=(crystal.id, *cited),
+        text=statement.text,
+        sources=(crystal.id, *statement.sources),
         score=score,
         at=crystal.end_at,
         source=CrystalSource.declared.name,
         kind=f"{crystal.level} ({crystal.label or crystal.period.partition(':')[2]})",
         locator=f"#{crystal.position}",
-        stands_for=frozenset([crystal.id, *cited, *crystal.sources, *beneath]),
+        ordinal=number,
     )
 
 
-TEACHINGS_MAX = 50  # the latest; a person with more should withdraw some
-SCORE_WITHOUT_TASK = 6.0  # above every crystal: a person chose it
-SCORE_MATCHING = 1.0  # to this, the share of the task's words in the teaching is added; marks and crystals have up to 1
-SCORE_OTHER = 0.05  # a teaching that does not match the task fills the remaining budget
+def excerpt_of_crystal(crystal: Crystal) -> Excerpt:
+    """Convert a whole crystal to an excerpt, with all of its statements."""
+    cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
+    first = excerpt_of_statement(crystal, 0, 0.0)
+    text = join_statements(statement.text for statement in crystal.statements)
+    return msgspec.structs.replace(first, text=text, sources=(crystal.id, *cited), ordinal=None)
+
+
 ABOUT_CONCEPT_MAX = 5  # teachings about one concept; a brief shows fewer
 TEXT_CHARACTERS_MAX = 1_000
 
 
 class TeachingSource:
-    """A source that answers a task or a concept with the teachings that are in force."""
+    """A source that answers a concept with the teachings that are in force. For a task, a teaching is a belief."""
 
-    declared = SourceDeclaration(
-        name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED), answers_tasks=True
-    )
+    declared = SourceDeclaration(name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED))
     made_by = declared.invalidated_by
 
     def __init__(
@@ -153,12 +123,6 @@ class TeachingSource:
         self.are_any: bool | None = None
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        if question.concept is not None:
-            return await self._match_concept(question)
-        teachings = (await read_teachings(self._log, self._index))[-TEACHINGS_MAX:]
-        return [excerpt_of_teaching(teaching, score_teaching(teaching, question.task)) for teaching in teachings]
-
-    async def _match_concept(self, question: Question) -> Sequence[Fragment]:
         id_terms = set(terms(question.subject.id))
         if not id_terms:
             return []
@@ -184,31 +148,21 @@ class TeachingSource:
         """Do nothing: no resource is held."""
 
 
-def score_teaching(teaching: Teaching, task: str) -> float:
-    """Return the score of a teaching, which is higher if it contains more of the task's terms.
-
-    Without a task, every teaching gets the same score, above all crystals.
-    """
-    task_terms = frozenset(terms(task))
-    if not task_terms:
-        return SCORE_WITHOUT_TASK
-    share = len(task_terms.intersection(terms(_searchable(teaching)))) / len(task_terms)
-    return SCORE_MATCHING + share if share else SCORE_OTHER
-
-
 def _searchable(teaching: Teaching) -> str:
     return " ".join([*(statement.text for statement in teaching.statements), *teaching.topics])
 
 
-def excerpt_of_teaching(teaching: Teaching, score: float) -> Excerpt:
+def excerpt_of_teaching(teaching: Teaching) -> Excerpt:
+    """Convert a teaching to an excerpt. A person chose it, so it is worth as much as a rule."""
     cited = dict.fromkeys(mark for statement in teaching.statements for mark in statement.sources)
     return Excerpt(
         text=join_statements(statement.text for statement in teaching.statements),
         sources=(teaching.id, teaching.crystal, *cited),
-        score=score,
+        score=OF_KIND["rule"],
         at=teaching.at,
         source=TeachingSource.declared.name,
         kind="teaching",
         locator=f"#{teaching.position}",
+        section="rules",
         stands_for=frozenset([teaching.crystal, *cited]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mica.model.brief import Passage
+from mica.model.brief import Passage, Section
 from mica.model.event import EventId
 from mica.sources.protocol import Fragment
 
@@ -16,6 +16,8 @@ class Excerpt(Fragment, frozen=True, kw_only=True, gc=False):
     key: str = ""
     score: float  # higher is shown first; the best matching mark has 1
     kind: str = "mark"
+    section: Section = "background"
+    ordinal: int | None = None  # of a sentence among those of its event; None for a whole text
     stands_for: frozenset[EventId] = frozenset()  # events that need not be shown if this is shown
 
     def __post_init__(self) -> None:
@@ -35,6 +37,8 @@ def passage_of(fragment: Fragment) -> Passage:
             kind=fragment.kind,
             handle=fragment.locator,
             stands_for=fragment.stands_for,
+            section=fragment.section,
+            ordinal=fragment.ordinal,
         )
     return Passage(
         text=fragment.text,
@@ -44,5 +48,6 @@ def passage_of(fragment: Fragment) -> Passage:
         at=fragment.at,
         source=fragment.source,
         kind=fragment.key,
+        section="known",
         origins=((fragment.source, fragment.locator),),
     )

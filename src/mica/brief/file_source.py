@@ -6,11 +6,14 @@ A trail is a list of files that were used one after another for a kind of task, 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from time import monotonic
 
 from mica.brief.excerpt import Excerpt
 from mica.brief.mark_source import SharedSearch
+from mica.brief.worth import FILES, USED_FILES
 from mica.events.activity import STEP_NAMES, Visit, count_visits
 from mica.model.event import Event, EventId, EventQuery
 from mica.model.trail import PREFIX, Trail, TrailQuery, trust, with_state
@@ -32,8 +35,15 @@ MOST_USED = "files used most"  # the kind of the line without a task
 STEPS_MAX = 5_000  # steps read without a task: a few weeks of one person's work
 
 
+# A path with a folder and a file name, as people write it in a task.
+_NAMED_FILE = re.compile(r"(?<![\w:/.])(?:[\w.-]{1,80}/){1,20}[\w-]{1,80}\.\w{1,8}\b")
+
+
 class RankedFileSource:
-    """A source that lists files: with a task, those that `navigate` ranks first; without a task, the most used."""
+    """A source that lists files: with a task, those that `navigate` ranks first; without a task, the most used.
+
+    For a task that names a file it has nothing to say.
+    """
 
     declared = SourceDeclaration(name="files", concepts=(), is_live=True, answers_tasks=True)
 
@@ -50,11 +60,16 @@ class RankedFileSource:
         self._rank_files = rank_files
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
+        if _NAMED_FILE.search(question.task):  # the agent knows where to begin
+            return []
         ranked = None
         if question.task and self._rank_files is not None:
             ranked = await self._rank_files(question.task, question.slow_s)
         if ranked is not None:
-            return self._list(ranked[:FILES_MAX])
+            return [
+                _excerpt(number, _describe_ranked(each), each.last, each.at, worth=FILES, kind=FOR_TASK)
+                for number, each in enumerate(ranked[:FILES_MAX])
+            ]
         if question.task:
             steps, weights = await self._steps_like(question)
         else:
@@ -62,30 +77,11 @@ class RankedFileSource:
         visited = sorted(count_visits(steps, weights), key=lambda visit: (-visit.votes, visit.path))[:FILES_MAX]
         if not visited:
             return []
-        described = ", ".join(_describe_visit(visit) for visit in visited)
+        kind, worth = (USED_FOR_PROMPTS, FILES) if question.task else (MOST_USED, USED_FILES)
         return [
-            Excerpt(
-                text=described,
-                sources=tuple(visit.last.id for visit in visited if visit.last),
-                score=1.0,  # like the best mark: it is one short, useful line
-                at=max(visit.last.at for visit in visited if visit.last),
-                source=self.declared.name,
-                kind=USED_FOR_PROMPTS if question.task else MOST_USED,
-            )
-        ]
-
-    def _list(self, ranked: Sequence[RankedFile]) -> Sequence[Fragment]:
-        if not ranked:
-            return []
-        return [
-            Excerpt(
-                text=", ".join(_describe_ranked(each) for each in ranked),
-                sources=tuple(dict.fromkeys(each.last for each in ranked)),
-                score=1.0,
-                at=max(each.at for each in ranked),
-                source=self.declared.name,
-                kind=FOR_TASK,
-            )
+            _excerpt(number, _describe_visit(visit), visit.last.id, visit.last.at, worth=worth, kind=kind)
+            for number, visit in enumerate(visited)
+            if visit.last
         ]
 
     async def _steps_like(self, question: Question) -> tuple[list[Event], dict[EventId, float]]:
@@ -172,6 +168,20 @@ class TrailSource:
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
+
+
+def _excerpt(number: int, text: str, source: EventId, at: datetime, *, worth: float, kind: str) -> Excerpt:
+    """Return one file of a list as an excerpt; `number` is its place in the list."""
+    return Excerpt(
+        text=text,
+        sources=(source,),
+        score=worth / (1 + number / FILES_MAX),
+        at=at,
+        source=RankedFileSource.declared.name,
+        kind=kind,
+        section="files",
+        ordinal=number,
+    )
 
 
 def _describe_ranked(ranked: RankedFile) -> str:

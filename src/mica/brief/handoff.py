@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum, auto
 
 import msgspec
 
+from mica.crystals.note_digest import read_notes
 from mica.crystals.open_marks import OPEN_TAGS, is_fulfilled, live_marks
+from mica.crystals.session_note import NEXT_TAGS, NoteLine, Role
 from mica.events.activity import STEP_NAMES, Visit, count_visits
 from mica.format.fence import CLOSING, OPENING, bound_tokens, neutralize_entry
 from mica.format.lines import HANDLES_MAX, plural
@@ -18,19 +21,41 @@ from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.store.query import latest_first
 from mica.tokens import estimate
 
-NEXT_TAGS = frozenset(["next", "task", "todo"])  # tags of marks that name work to do
 MARKS_MAX = 1_000  # the latest of a session that are read
 STEPS_MAX = 500
 LATEST_MAX = 10_000  # events searched for the latest session: a tenth of a second
 RECENT_MAX, FAILED_MAX, FILES_MAX = 5, 3, 8
 JOINED_TOKENS = 2  # extra cost of a line when joined to others
+EXTRACTIVE = "extractive"  # prefix of the methods that only quote marks, which are read here anyway
 QUOTE_CHARACTERS_MAX = 600  # a longer quote would crowd out the others; its handle leads to the full text
 
-SESSION, NEXT, OPEN, FAILED, MARKS, FILES, EARLIER = (
-    "This session", "Next", "Open", "Failed last", "Not crystallized", "Files", "Earlier",
+ASKED, DECIDED, FOUND, CHANGED, ENDED, OPEN, FAILED, FILES, EARLIER = (
+    "Asked", "Decided", "Found", "Changed", "Ended", "Open", "Failed last", "Files", "Earlier",
 )  # fmt: skip
-SHOWN = (SESSION, MARKS, NEXT, OPEN, FAILED, FILES, EARLIER)
-FIRST = (NEXT, OPEN, SESSION, FAILED, MARKS, FILES, EARLIER)  # priority when space is scarce
+SHOWN = (ASKED, DECIDED, FOUND, CHANGED, ENDED, OPEN, FILES, FAILED, EARLIER)
+HEADINGS: dict[Role, str] = {
+    "asked": ASKED, "decided": DECIDED, "found": FOUND, "changed": CHANGED, "ended": ENDED, "open": OPEN,
+}  # fmt: skip
+
+
+class Rank(IntEnum):
+    """The priority of a line when space is scarce, the most important first."""
+
+    LEFT_OPEN = auto()  # unfinished work in the last closing words
+    OUTCOME = auto()  # the first of the last closing words
+    LAST_WORD = auto()  # of the user
+    OPEN = auto()  # tasks and questions that nothing fulfills
+    ENDED = auto()  # the other closing words
+    SUMMARY = auto()  # what an agent wrote to sum up the session
+    FIRST_REQUEST = auto()
+    DECIDED = auto()
+    CHANGED = auto()
+    ASKED = auto()
+    FOUND = auto()
+    FILES = auto()
+    FAILED = auto()
+    PROPOSED = auto()
+    EARLIER = auto()
 
 
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +77,6 @@ class HandoffFacts(msgspec.Struct, frozen=True, kw_only=True):
     own: tuple[Crystal, ...] = ()  # the crystals that cover these marks
     recent: tuple[Crystal, ...] = ()  # the latest crystals of other work that no crystal covers
     open: tuple[Mark, ...] = ()  # questions, problems and tasks that no later mark fulfills
-    uncovered: tuple[Mark, ...] = ()  # marks of this session in no crystal
     failed: tuple[Event, ...] = ()  # the latest events with an error
     files: tuple[tuple[Visit, Event], ...] = ()  # each with its last step
     handles: dict[EventId, str] = {}  # numbers of the marks that crystals cite
@@ -77,12 +101,13 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
 def compose_handoff(
     facts: HandoffFacts, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
 ) -> Handoff:
-    """Compose a handoff. If not everything fits the budget, next steps and open questions have priority.
+    """Compose a handoff. If not everything fits the budget, how the session ended and what is open have priority.
 
     `new_crystals` (made for this handoff) and `errors` (failures while they were made) are only copied to the result.
     """
-    offered = _collect_lines(facts)
-    lines = _select_lines(facts, offered, budget_tokens)
+    ranked = _rank_lines(facts)
+    offered = [line for _, line in ranked]
+    lines = _select_lines(facts, ranked, budget_tokens)
     text = _document(facts, lines) if lines else ""
     return Handoff(
         session=facts.session,
@@ -99,23 +124,23 @@ def compose_handoff(
     )
 
 
-def _select_lines(facts: HandoffFacts, offered: Sequence[Quote], budget_tokens: int) -> list[Quote]:
-    """Return the lines of `offered` that are selected to fit the budget, in the order of `offered`.
+def _select_lines(facts: HandoffFacts, ranked: Sequence[tuple[Rank, Quote]], budget_tokens: int) -> list[Quote]:
+    """Return the lines that are selected to fit the budget, in the order of display.
 
-    Lines under important headings are selected first. JOINED_TOKENS are added to the cost of each line, because joined
-    lines may cost more than the same lines separately.
+    Lines with a better rank are selected first; of equals, the later. JOINED_TOKENS are added to the cost of each line,
+    because joined lines may cost more than the same lines separately.
     """
     left = budget_tokens - bound_tokens(_document(facts, [])) - JOINED_TOKENS
     headings: set[str] = set()
     chosen: set[int] = set()
-    for place, line in sorted(enumerate(offered), key=lambda pair: FIRST.index(pair[1].heading)):
+    for place, (_, line) in sorted(enumerate(ranked), key=lambda pair: (pair[1][0], -pair[0])):
         heading = 0 if line.heading in headings else bound_tokens(f"## {line.heading}") + JOINED_TOKENS
         cost = heading + bound_tokens(_item(line)) + JOINED_TOKENS
         if cost <= left:
             left -= cost
             headings.add(line.heading)
             chosen.add(place)
-    return [line for place, line in enumerate(offered) if place in chosen]
+    return [line for place, (_, line) in enumerate(ranked) if place in chosen]
 
 
 def _item(line: Quote) -> str:
@@ -135,53 +160,103 @@ def _document(facts: HandoffFacts, lines: Sequence[Quote]) -> str:
     return "\n".join([OPENING, *body, CLOSING])
 
 
-def _collect_lines(facts: HandoffFacts) -> list[Quote]:
-    """Return all lines in the order of display. A line that fits several headings is listed under the most important.
+def _rank_lines(facts: HandoffFacts) -> list[tuple[Rank, Quote]]:
+    """Return all lines in the order of display, each with its rank. A repeated text is listed once."""
+    ranked = [
+        *((Rank.OPEN, line) for line in _mark_lines(OPEN, facts.open)),
+        *_note_lines(facts),
+        *((Rank.SUMMARY, line) for crystal in facts.own for line in _statement_lines(crystal, facts)),
+        *((Rank.FILES, _line(FILES, _visit(visit, step), [step.id], [step.number])) for visit, step in facts.files),
+        *((Rank.FAILED, _line(FAILED, _failure(event), [event.id], [event.number])) for event in facts.failed),
+        *((Rank.EARLIER, _earlier(crystal)) for crystal in facts.recent),
+    ]
+    open_ids = {mark.id for mark in facts.open}
+    first: dict[str, tuple[Rank, Quote]] = {}
+    for number, (rank, line) in enumerate(ranked):
+        if number < len(facts.open) or not open_ids.issuperset(line.sources):
+            first.setdefault(line.text, (rank, line))
+    return sorted(first.values(), key=lambda pair: SHOWN.index(pair[1].heading))
 
-    The importance of headings is their order in FIRST.
-    """
-    to_do = [mark for mark in facts.open if NEXT_TAGS.intersection(mark.tags)]
-    by_heading: dict[str, list[tuple[str, Quote]]] = {
-        NEXT: _mark_lines(NEXT, to_do),
-        OPEN: _mark_lines(OPEN, [mark for mark in facts.open if mark not in to_do]),
-        SESSION: [quote for crystal in facts.own for quote in _statement_lines(crystal, facts)],
-        FAILED: [(event.id, _line(FAILED, _failure(event), [event.id], [event.number])) for event in facts.failed],
-        MARKS: _mark_lines(MARKS, facts.uncovered),
-        FILES: [(step.id, _line(FILES, _visit(visit, step), [step.id], [step.number])) for visit, step in facts.files],
-        EARLIER: [(crystal.id, _earlier(crystal)) for crystal in facts.recent],
-    }
-    first: dict[str, Quote] = {}
-    for heading in FIRST:
-        for claim, line in by_heading[heading]:
-            first.setdefault(claim, line)
-    return sorted(first.values(), key=lambda line: SHOWN.index(line.heading))
+
+def _note_lines(facts: HandoffFacts) -> Iterator[tuple[Rank, Quote]]:
+    """Yield the lines of the session's note: the sentences of a paragraph on one line, each with its rank."""
+    note = [line for line in read_notes(facts.marks).lines if line.role != "open"]  # those are `facts.open`
+    spoken = [line.place for line in note if line.by_user]
+    ended = next((line for line in note if line.role == "ended" and not line.is_open), None)
+    handles = {mark.id: f"#{mark.position}" for mark in facts.marks}
+    last = facts.marks[-1] if facts.marks else None
+    for some in _paragraphs(note):
+        line = some[0]
+        rank = _rank(line, spoken=spoken, is_outcome=ended in some)
+        heading = OPEN if line.is_open and line.role == "found" else HEADINGS[line.role]
+        if last is not None and line.role == "asked" and facts.marks[line.place].id == last.id:
+            heading = OPEN  # the session ended without an answer
+        yield (
+            rank,
+            _line(heading, " ".join(each.text for each in some), line.sources, [handles[id] for id in line.sources]),
+        )
+
+
+def _paragraphs(lines: Sequence[NoteLine]) -> Iterator[list[NoteLine]]:
+    """Yield the lines of each paragraph together, as long as they fit one quote."""
+    some: list[NoteLine] = []
+    for line in lines:
+        is_same = some and (line.place, line.paragraph, line.role, line.sources, line.is_open) == (
+            some[0].place, some[0].paragraph, some[0].role, some[0].sources, some[0].is_open,
+        )  # fmt: skip
+        if some and (not is_same or sum(len(each.text) + 1 for each in (*some, line)) > QUOTE_CHARACTERS_MAX):
+            yield some
+            some = []
+        some.append(line)
+    if some:
+        yield some
+
+
+def _rank(line: NoteLine, *, spoken: Sequence[int], is_outcome: bool) -> Rank:
+    if line.by_user:
+        if line.place == spoken[-1]:
+            return Rank.LAST_WORD
+        if line.place == spoken[0]:
+            return Rank.FIRST_REQUEST
+        return Rank.DECIDED if line.role == "decided" else Rank.ASKED
+    if line.role == "ended":
+        return Rank.LEFT_OPEN if line.is_open else Rank.OUTCOME if is_outcome else Rank.ENDED
+    if line.is_open:
+        return Rank.OPEN
+    if line.is_summary:
+        return Rank.SUMMARY
+    if line.role == "found":
+        return Rank.PROPOSED if line.is_proposal else Rank.FOUND
+    return {"decided": Rank.DECIDED, "changed": Rank.CHANGED}.get(line.role, Rank.FOUND)
 
 
 def _line(heading: str, text: str, sources: Iterable[EventId], handles: Iterable[str]) -> Quote:
     return Quote(heading=heading, text=_quote(text), sources=tuple(sources), handles=tuple(handles))
 
 
-def _mark_lines(heading: str, marks: Iterable[Mark]) -> list[tuple[str, Quote]]:
+def _mark_lines(heading: str, marks: Iterable[Mark]) -> list[Quote]:
     return [
-        (mark.text, _line(heading, f"{next(iter(mark.tags), MARK)}: {mark.text}", [mark.id], [f"#{mark.position}"]))
+        _line(heading, f"{next(iter(mark.tags), MARK)}: {mark.text}", [mark.id], [f"#{mark.position}"])
         for mark in marks
     ]
 
 
-def _statement_lines(crystal: Crystal, facts: HandoffFacts) -> Iterator[tuple[str, Quote]]:
-    """Yield pairs for those statements of a crystal that cite a mark of this session.
-
-    A pair is the text of the statement and its line in the handoff.
-    """
+def _statement_lines(crystal: Crystal, facts: HandoffFacts) -> Iterator[Quote]:
+    """Yield the statements of a crystal that an agent or a model wrote and that cite a mark of this session."""
+    if crystal.method.startswith(EXTRACTIVE):
+        return
     of_session = {mark.id for mark in facts.marks}
     for statement in crystal.statements:
         if of_session.intersection(statement.sources):
             cited = [facts.handles[mark] for mark in statement.sources if mark in facts.handles]
-            yield statement.text, _line(SESSION, statement.text, statement.sources, cited or [f"#{crystal.position}"])
+            yield _line(FOUND, statement.text, statement.sources, cited or [f"#{crystal.position}"])
 
 
 def _earlier(crystal: Crystal) -> Quote:
-    text = f"{crystal.label or crystal.period}: {crystal.text}"
+    """Return the line of earlier work. A session is named by its title and how it ended."""
+    text = f"{crystal.period}: {crystal.text}"
+    if crystal.level == "session":
+        text = f"{crystal.end_at:%Y-%m-%d} {crystal.label or crystal.period}: {crystal.insight[-1].text}"
     return _line(EARLIER, text, [crystal.id], [f"#{crystal.position}"])
 
 
@@ -207,7 +282,7 @@ def _uses(visit: Visit) -> tuple[tuple[int, str], ...]:
 def _quote(text: str) -> str:
     """Return a text as one line, cut to QUOTE_CHARACTERS_MAX, without tags that could end the handoff."""
     flat = " ".join(neutralize_entry(text[: 4 * QUOTE_CHARACTERS_MAX]).split())
-    return flat if len(flat) <= QUOTE_CHARACTERS_MAX else flat[: QUOTE_CHARACTERS_MAX - 1] + "…"
+    return flat if len(flat) <= QUOTE_CHARACTERS_MAX else flat[: QUOTE_CHARACTERS_MAX - 1].rpartition(" ")[0] + "…"
 
 
 # -- Facts -----------------------------------------------------------------------------------------------------
@@ -246,9 +321,8 @@ async def collect_facts(
     open_ids = [mark for crystal in (*own, *recent) for mark in crystal.open]
     open_ids += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
     open_marks = await live_marks(texts, await log.get_many(open_ids))
-    covered = {source for crystal in own for source in crystal.sources}
     cited = [mark for crystal in own for statement in crystal.statements for mark in statement.sources]
-    failed = await log.query(EventQuery(session=session, errors=True, limit=FAILED_MAX))
+    failed = await _last_failures(log, session)
     steps = await log.query(EventQuery(session=session, names=STEP_NAMES, limit=STEPS_MAX))
     used = [(visit, visit.last) for visit in count_visits(steps) if visit.last is not None]
     return HandoffFacts(
@@ -258,12 +332,20 @@ async def collect_facts(
         older=await _count_older(texts, marks),
         own=tuple(own),
         recent=tuple(recent),
-        open=tuple([mark for mark in open_marks if not await is_fulfilled(chains, texts, mark.id)]),
-        uncovered=tuple(mark for mark in marks if mark.id not in covered),
+        open=tuple([mark for mark in open_marks if not await is_fulfilled(chains, texts, mark)]),
         failed=tuple(failed),
         files=tuple(sorted(used, key=lambda pair: pair[1].sort_key, reverse=True)[:FILES_MAX]),
         handles={event.id: event.number for event in await log.get_many(cited)},
     )
+
+
+async def _last_failures(log: EventLog, session: str | None) -> list[Event]:
+    """Return the latest failures of a session, without those of a command that worked later."""
+    failed = await log.query(EventQuery(session=session, errors=True, limit=STEPS_MAX))
+    commands = await log.query(EventQuery(session=session, names=("shell.run",), limit=STEPS_MAX)) if failed else []
+    worked = {event.data.get("command"): event.sort_key for event in commands if not event.error}
+    latest = [event for event in failed if worked.get(event.data.get("command"), event.sort_key) <= event.sort_key]
+    return latest[-FAILED_MAX:]
 
 
 async def _covering_crystals(index: CrystalIndex, marks: Sequence[Mark]) -> list[Crystal]:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from functools import partial
 from weakref import WeakKeyDictionary
 
+import msgspec
+
+from mica.beliefs.statements import statements
+from mica.beliefs.testimony import place_of
 from mica.brief.excerpt import Excerpt
-from mica.model.event import MARK
+from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, said_by
+from mica.brief.worth import ASIDE, MATCH, OUTCOME, of_age, of_length, relevance
+from mica.model.event import MARK, EventId
 from mica.model.hit import Hit
-from mica.model.mark import Mark, mark_of
+from mica.model.mark import Mark
 from mica.search.mark_search import Hits, search
 from mica.search.ranker import ParsedQuery
 from mica.search.search import find
 from mica.search.vectors import MarkVectors
 from mica.sources.protocol import PHI_INV, Fragment, Question, SourceDeclaration
 from mica.store.priority import observe_failure
-from mica.store.protocol import ChainIndex, CrystalIndex, EventLog, TextIndex
+from mica.store.protocol import BeliefTable, ChainIndex, CrystalIndex, EventLog, TextIndex
 from mica.words import terms
 
+FOLLOWED_MAX = 8  # the best hits, whose outcomes are shown, too
+FOLLOWING_MAX = 4  # marks on each side of a hit that are read for its outcome
 MENTIONS_READ = 50  # the best marks and crystals for a concept's id
 MENTIONS_MAX = 5
 MENTION_CHARACTERS_MAX = 1_000
@@ -119,26 +127,100 @@ class TaskSearch:
 
 
 class MarkSource:
-    """A source of marks: with a task, those that match it; without a task, the latest that no crystal covers."""
+    """A source of the marks that match a task, sentence by sentence. Without a task it has nothing to say."""
 
     declared = SourceDeclaration(name="marks", concepts=(), is_live=True, answers_tasks=True)
 
-    def __init__(self, crystals: CrystalIndex, shared: SharedSearch) -> None:
-        self._crystals = crystals
+    def __init__(self, shared: SharedSearch, texts: TextIndex, beliefs: BeliefTable) -> None:
         self._shared = shared
+        self._texts = texts
+        self._beliefs = beliefs
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         if not question.task:
-            # Crystals cover the other marks.
-            uncovered = await self._crystals.unsealed(limit=question.limit, latest=True)
-            return [excerpt_of(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(uncovered), start=1)]
-        return excerpts_of(await self._shared.hits(question))
+            return []
+        hits = await self._shared.hits(question)
+        best = [hit for hit in hits if hit.position is not None][:FOLLOWED_MAX]
+        around = await self._texts.read([hit.position for hit in best], neighbours=FOLLOWING_MAX) if best else []
+        matches = [*matches_of(hits), *outcomes_of(best, [text.mark for text in around])]
+        ended = await ended_texts(self._beliefs, [match.mark.id for match in matches])
+        return sentences_of_matches(matches, question, ended)
 
     def quick(self, question: Question) -> Sequence[Fragment]:
-        return excerpts_of(self._shared.first_hits(question))
+        return sentences_of_matches(matches_of(self._shared.first_hits(question)), question, {})
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
+
+
+class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A mark that matches a task, or that tells what came of one that matches."""
+
+    mark: Mark
+    score: float  # the best match has 1
+    note: str = ""
+    is_outcome: bool = False
+
+
+def matches_of(hits: Sequence[Hit]) -> list[TaskMatch]:
+    """Return search hits as matches. A mark that another hit corrects gets a note."""
+    best = max((hit.score for hit in hits), default=0.0) or 1.0
+    positions = {hit.mark.id: hit.mark.position for hit in hits}
+    return [
+        TaskMatch(
+            mark=hit.mark,
+            score=hit.score / best,
+            note=f", corrected by #{positions[hit.corrected_by]}" if hit.corrected_by else "",
+        )
+        for hit in hits
+    ]
+
+
+def outcomes_of(hits: Sequence[Hit], around: Iterable[Mark]) -> list[TaskMatch]:
+    """Return what came of the best hits: later prompts, commits and closing words close to them in their sessions.
+
+    `around` has the marks near the hits. An outcome often has no word of the task: it says what was done instead.
+    """
+    best = max((hit.score for hit in hits), default=0.0) or 1.0
+    found: dict[EventId, TaskMatch] = {}
+    for mark in around:
+        before = [hit for hit in hits if hit.mark.session == mark.session and hit.mark.at < mark.at]
+        if mark.session is None or not before or place_of(mark.tags) == "note":
+            continue
+        score = OUTCOME * max(hit.score for hit in before) / best
+        found[mark.id] = TaskMatch(mark=mark, score=score, is_outcome=True)
+    return list(found.values())
+
+
+def sentences_of_matches(
+    matches: Iterable[TaskMatch], question: Question, ended: Mapping[EventId, Iterable[str]]
+) -> list[Excerpt]:
+    """Return the sentences of matches as excerpts, without ended statements and without the asking session.
+
+    A sentence is worth more if its mark matches well, if it has the words of the task, and if it is newer.
+    """
+    found = [
+        (match, statement)
+        for match in matches
+        if question.session is None or match.mark.session != question.session
+        for statement in statements(match.mark.text, place=place_of(match.mark.tags), by=said_by(match.mark))
+        if not is_ended(statement, ended.get(match.mark.id, ()))
+    ]
+    shares = relevance(question.task, [statement.text for _, statement in found])
+    best_of: dict[EventId, float] = {}
+    for (match, _), share in zip(found, shares, strict=True):
+        best_of[match.mark.id] = max(share, best_of.get(match.mark.id, 0.0))
+    excerpts: dict[tuple[EventId, int], Excerpt] = {}
+    for (match, statement), share in zip(found, shares, strict=True):
+        own = 1.0 if match.is_outcome else share / best_of[match.mark.id] if best_of[match.mark.id] else 1.0
+        worth = MATCH * match.score * (ASIDE + (1 - ASIDE) * own)
+        worth *= of_age(question.now - match.mark.at) * of_length(statement.text)
+        made = excerpt_of_statement(match.mark, statement, worth, section="known")
+        made = msgspec.structs.replace(made, source=MarkSource.declared.name, kind=made.kind + match.note)
+        known = excerpts.get((match.mark.id, statement.ordinal))
+        if worth and (known is None or known.score < made.score):
+            excerpts[match.mark.id, statement.ordinal] = made
+    return list(excerpts.values())
 
 
 class MentionSource:
@@ -198,21 +280,6 @@ class MentionSource:
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
-
-
-def excerpts_of(hits: Sequence[Hit]) -> list[Fragment]:
-    """Convert search hits to excerpts. The best hit gets the score 1. Hits with the same text become one excerpt."""
-    best = max((hit.score for hit in hits), default=0.0) or 1.0
-    positions = {hit.mark.id: hit.mark.position for hit in hits}
-    distinct: dict[str, Hit] = {}
-    for hit in hits:
-        distinct.setdefault(hit.text, hit)
-    return [
-        excerpt_of(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
-        if hit.corrected_by
-        else excerpt_of(hit.mark, hit.score / best)
-        for hit in distinct.values()
-    ]
 
 
 def excerpt_of(mark: Mark, score: float, note: str = "") -> Excerpt:

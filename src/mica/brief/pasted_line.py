@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from mica.brief.crystal_source import excerpt_of_crystal, excerpt_of_teaching
-from mica.brief.excerpt import Excerpt
+import msgspec
+
+from mica.beliefs.statements import statements
+from mica.beliefs.testimony import place_of, read_testimony
+from mica.brief.crystal_source import excerpt_of_crystal
 from mica.brief.file_source import KINDS_FOR_TASK, MOST_USED
-from mica.brief.mark_source import excerpt_of
+from mica.brief.work_source import said_by, speaker_of
 from mica.errors import InvalidEvent
 from mica.format.fence import neutralize_entry
 from mica.model.crystal import crystal_of
 from mica.model.event import CRYSTAL, MARK, Event, is_tombstone
-from mica.model.mark import mark_of
+from mica.model.mark import Mark, mark_of
 from mica.model.teaching import PROMOTED, teaching_of
 from mica.words import words
 
 WORDS_MIN = 2  # to identify a line; too many lines begin with the same single word
 
 _HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # at the end of a line of a brief
-_DATE_AND_BULLET = re.compile(r"\s*(?:\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?[\s:,]+)?(?:[-*•]\s+)?")
-_CORRECTED = re.compile(r", corrected by #\d+(?=:)")  # a note beside the label of a mark
+_BULLET = r"(?:[-*•]\s+)?"
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_DATE = rf"(?:\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?|\d{{1,2}} (?:{_MONTHS})(?: \d{{4}}(?=[\s:,]))?)[\s:,]+"
+_DATE_AND_BULLET = re.compile(rf"\s*{_BULLET}(?:{_DATE})?{_BULLET}")
+_NOTES = re.compile(r"(?:, (?:corrected by #\d+|conflicts with b[a-z]{12}(?:, b[a-z]{12})*))+(?=:)")  # beside a label
 _ELLIPSIS = "…"
 _FILES = re.compile(rf"({'|'.join([*KINDS_FOR_TASK, MOST_USED])}):\s*", re.IGNORECASE)
 _QUOTED = re.compile("“[^”]*(?:”|$)")  # in the reason for a file: the text of another task
@@ -38,12 +44,12 @@ class PastedLine:
     """A line that was copied from a brief, or the first words of one.
 
     Only words are compared, so blanks, case and punctuation may differ. The line may lack its bullet, its date, its
-    label and its event numbers.
+    label and its event numbers. A line of a brief shows some of the sentences of an event.
     """
 
     def __init__(self, text: str) -> None:
         self._bare = _DATE_AND_BULLET.sub("", text, count=1)
-        self._unnumbered = _CORRECTED.sub("", _HANDLES.sub("", self._bare), count=1)
+        self._unnumbered = _NOTES.sub("", _HANDLES.sub("", self._bare), count=1)
         self.words = join_words(self._bare)
         forms = dict.fromkeys(map(join_words, (text, self._bare, self._unnumbered)))
         self._forms = [form for form in forms if form.count(" ") + 1 >= WORDS_MIN]
@@ -57,21 +63,43 @@ class PastedLine:
         """Return True if one of the texts in `shown` begins with this line."""
         return any(f"{join_words(text)} ".startswith(f"{form} ") for text in shown for form in self._forms)
 
-    def begins_excerpt(self, event: Event, *, is_compressed: bool = False) -> bool:
-        """Return True if the text that a brief shows for `event` begins with this line.
+    def begins_excerpt(self, event: Event, *, answers: Sequence[str] = (), is_compressed: bool = False) -> bool:
+        """Return True if a line that a brief may show for `event` begins with this line.
 
-        With `is_compressed`, the line may also be some sentences of the text, with ellipses between them.
+        `answers` has further texts of the event: short answers that were completed from what they answer. With
+        `is_compressed`, the line may also be some parts of the text, with ellipses between them.
         """
-        if (excerpt := _excerpt_of(event)) is None:
+        if (told := told_of(event)) is None:
             return False
-        text = neutralize_entry(excerpt.text)
-        shown = (text, f"{excerpt.kind} {text}")
-        return self.begins(*shown) or (is_compressed and any(map(self._is_part, shown)))
+        if self.begins(*(f"{label}{told.whole}" for label in ("", *(f"{each} " for each in told.labels)))):
+            return True
+        alone = [*answers, *told.texts]
+        first, further = list(map(join_words, alone)), list(map(join_words, [*alone, *told.parts]))
+        bare = list(self._without_label(told.labels))
+        if any(_is_made_of(each, first=first, further=further) for each in bare):
+            return True
+        return is_compressed and any(
+            self._is_part(" ".join(texts[number:]), told.labels)
+            for texts in ([told.whole], alone)
+            for number in range(len(texts))
+        )
 
     def continues_excerpt(self, event: Event) -> bool:
-        """Return True if any line but the first of the text shown for `event` begins with this line."""
-        excerpt = _excerpt_of(event)
-        return excerpt is not None and self.begins(*neutralize_entry(excerpt.text).splitlines()[1:])
+        """Return True if this line begins within what a brief may show for `event`: at a later line or sentence."""
+        if (told := told_of(event)) is None or self.begins(told.whole):
+            return False
+        if self.begins(*told.whole.splitlines()[1:]):
+            return True
+        further = list(map(join_words, (*told.texts, *told.parts)))
+        return any(_is_made_of(each, first=further, further=further) for each in self._forms)
+
+    def _without_label(self, labels: Iterable[str]) -> Iterable[str]:
+        """Yield the words of this line as they are, and without each of `labels` with which it begins."""
+        for form in self._forms:
+            yield form
+            for label in map(join_words, labels):
+                if label and f"{form} ".startswith(f"{label} "):
+                    yield form[len(label) + 1 :]
 
     def names_files(self, steps: Sequence[Event | None], *, has_query: bool) -> bool:
         """Return True if this line is the list of files that a brief shows for `steps`, or the beginning of that list.
@@ -94,17 +122,49 @@ class PastedLine:
             _is_at(*last) or (label is not None and _begins_path(*last))
         )
 
-    def _is_part(self, text: str) -> bool:
-        """Return True if the pieces of this line between ellipses occur in a text, in this order."""
+    def _is_part(self, text: str, labels: Iterable[str]) -> bool:
+        """Return True if the pieces of this line between ellipses occur in a text, in this order.
+
+        The first piece may have one of `labels`, and it begins the text unless an ellipsis precedes it.
+        """
         found = f" {join_words(text)} "
-        pieces = [f" {piece} " for each in self._unnumbered.split(_ELLIPSIS) if (piece := join_words(each))]
-        place = 0
-        for number, piece in enumerate(pieces):
-            at = found.find(piece, place)
-            if at < 0 or (at > 0 and number == 0 and not self._unnumbered.startswith(_ELLIPSIS)):
-                return False
-            place = at + len(piece) - 1
-        return bool(pieces) and self.is_long_enough
+        first, *others = self._unnumbered.split(_ELLIPSIS)
+        starts = {join_words(first)}
+        for label in map(join_words, labels):
+            starts |= {start[len(label) + 1 :] for start in starts if label and f"{start} ".startswith(f"{label} ")}
+        rest = [piece for each in others if (piece := join_words(each))]
+        return self.is_long_enough and any(_are_in_order(start, rest, found) for start in starts)
+
+
+def _are_in_order(start: str, rest: Iterable[str], found: str) -> bool:
+    """Return True if the text `found` begins with `start`, and the pieces in `rest` follow in this order."""
+    if not found.startswith(f" {start} ".replace("  ", " ")):
+        return False
+    place = len(start)
+    for piece in rest:
+        if (at := found.find(f" {piece} ", place)) < 0:
+            return False
+        place = at + len(piece) + 1
+    return place > 0
+
+
+def _is_made_of(shown: str, *, first: Sequence[str], further: Sequence[str]) -> bool:
+    """Return True if the words `shown` are one of `first` and then any of `further`. The last one may be cut."""
+    left = f"{shown} "
+    seen: set[int] = set()
+    places = [0]
+    while places:
+        place = places.pop()
+        rest = left[place:]
+        for text in first if place == 0 else further:
+            if not text:
+                continue
+            if f"{text} ".startswith(rest):
+                return True
+            if rest.startswith(f"{text} ") and (after := place + len(text) + 1) not in seen:
+                seen.add(after)
+                places.append(after)
+    return False
 
 
 def join_words(text: str) -> str:
@@ -112,18 +172,51 @@ def join_words(text: str) -> str:
     return " ".join(words(text))
 
 
-def _excerpt_of(event: Event) -> Excerpt | None:
-    """Return the excerpt that a brief shows for a mark, a crystal or a teaching; None for any other event."""
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line of a brief may show of an event."""
+
+    labels: tuple[str, ...]  # the speaker or the kind, with which the line begins
+    whole: str  # all of it, as briefs of earlier versions showed it
+    texts: tuple[str, ...]  # statements that can be understood alone
+    parts: tuple[str, ...] = ()  # what is left of a statement after the one before it
+
+
+def told_of(event: Event) -> Told | None:
+    """Return what a brief may show of a mark, a crystal, a teaching or a stated belief; None for any other event."""
     if is_tombstone(event):
         return None
     try:
-        if event.name == MARK:
-            return excerpt_of(mark_of(event), 0.0)
         if event.name == CRYSTAL:
-            return excerpt_of_crystal(crystal_of(event), 0.0)
-        return excerpt_of_teaching(teaching_of(event), 0.0) if event.name == PROMOTED else None
+            crystal = crystal_of(event)
+            excerpt = excerpt_of_crystal(crystal)
+            return _told([excerpt.kind], excerpt.text, [each.text for each in crystal.statements])
+        speakers = [event.context.user or "", "user" if event.origin == "user" else "agent"]
+        testimony = read_testimony(event)
+        stated = [] if testimony is None else [each.text for each in testimony.stated]
+        if event.name == MARK:
+            return _told_of_mark(mark_of(event), speakers, stated)
+        if event.name == PROMOTED:
+            stated += [each.text for each in teaching_of(event).statements]
+            return _told(["teaching", *speakers], "\n".join(stated), stated)
+        return _told(speakers, stated[0], stated) if stated else None
     except InvalidEvent:
         return None
+
+
+def _told_of_mark(mark: Mark, speakers: Sequence[str], stated: Sequence[str]) -> Told:
+    found = statements(mark.text, place=place_of(mark.tags), by=said_by(mark))
+    labels = [*speakers, speaker_of(mark), next(iter(mark.tags), MARK)]
+    parts = [part for each in found for part in (each.sentence, each.text.partition(": ")[2])]
+    return _told(labels, mark.text, [*(each.text for each in found), *stated], parts)
+
+
+def _told(labels: Iterable[str], whole: str, texts: Iterable[str], parts: Iterable[str] = ()) -> Told:
+    return Told(
+        labels=tuple(dict.fromkeys(filter(None, labels))),
+        whole=neutralize_entry(whole),
+        texts=tuple(map(neutralize_entry, dict.fromkeys(texts))),
+        parts=tuple(map(neutralize_entry, dict.fromkeys(parts))),
+    )
 
 
 def _is_at(file: str, step: Event | None) -> bool:

@@ -5,18 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 
+from mica.beliefs.statements import is_short_answer, statements
+from mica.beliefs.testimony import place_of, read_testimony
+from mica.brief.belief_source import BeliefSource
 from mica.brief.file_source import RankedFileSource
 from mica.brief.pasted_line import PastedLine, join_words
 from mica.brief.receipts import BRIEF, CONFLICTS
+from mica.errors import InvalidEvent
 from mica.events.hot import ReadChains, ReadLog
 from mica.format.beliefs import ending_words
 from mica.model.belief import Belief
 from mica.model.crystal import Crystal, crystal_of
-from mica.model.event import CRYSTAL, JUDGMENT_RETRACTED, RETRACTED, Event, EventId, EventQuery, is_id, is_tombstone
+from mica.model.event import (
+    CRYSTAL,
+    JUDGMENT_RETRACTED,
+    MARK,
+    RETRACTED,
+    Event,
+    EventId,
+    EventQuery,
+    is_id,
+    is_tombstone,
+)
+from mica.model.mark import Mark, mark_of
 from mica.model.teaching import WITHDRAWN
 from mica.sources.account import line
 from mica.sources.cohere import Origin, Stated
@@ -27,6 +41,8 @@ RECEIPTS_MAX = 500  # the latest that are searched for a line that names no even
 WITHDRAWALS = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "teaching"}
 LINES_MAX = 5  # explanations of one line: the same text may be about several concepts
 STEPS_MAX = 20  # back from an event; `mica events tree` shows longer chains
+ANSWERED_MARKS_MAX = 50  # latest marks before a short answer that are searched for what it answers
+ANSWER_WORDS_MAX = 8  # an answer up to this length is shown together with its question
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,9 +191,9 @@ async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) ->
     """Find a line in the latest recorded briefs and answers of sources, and explain it; the latest record comes first.
 
     The line may be cut after its first words. Passages that begin with it are explained, up to LINES_MAX. If there are
-    none, passages that contain it after their first line are explained. A line about a whole brief (conflicts, gaps,
-    compression) and a list of files are explained only by the latest record that contains them. The result is empty if
-    no record contains the line, or if the line has too few words.
+    none, passages that contain it after their first line or sentence are explained. A line about a whole brief
+    (conflicts, gaps, compression) and a list of files are explained only by the latest record that contains them. The
+    result is empty if no record contains the line, or if the line has too few words.
     """
     if not line.is_long_enough:
         return []
@@ -191,15 +207,15 @@ async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) ->
             return [note]
         about = receipt.query if event.name in GATHERED_NAMES else ""
         for passage in (*receipt.passages, *receipt.lost):
-            same = (passage.source,) if _is_files(passage) else _identity(passage, about)
-            shown = (same, passage.sources, receipt.is_compressed, bool(receipt.query.strip()))
+            same = _identity(passage, about)
+            shown = (same, passage.source, passage.sources, receipt.is_compressed, bool(receipt.query.strip()))
             if same in beginning or shown in compared:
                 continue
             if not passage.origins:  # the text of another source may be another one in every receipt
                 compared.add(shown)
             if (place := await _place(log, line, passage, event, receipt)) is not None:
-                because = await _explain_passage(log, passage)
-                found = beginning if place == "beginning" else continued
+                because = await _explain_passage(log, passage, place)
+                found = beginning if place.is_beginning else continued
                 found.setdefault(same, _why(event, receipt.query or because.text, [because]))
             if len(beginning) == LINES_MAX:
                 return list(beginning.values())
@@ -207,27 +223,87 @@ async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) ->
 
 
 def _identity(passage: ReceiptPassage, about: str) -> tuple[object, ...]:
-    return (about, passage.source, passage.origins or passage.sources)
+    """Return what passages have in common that one explanation is enough for: for mica's own text, its first event."""
+    if _is_files(passage):
+        return (passage.source,)
+    return (about, passage.source, passage.origins) if passage.origins else (passage.sources[:1],)
 
 
 def _is_files(passage: ReceiptPassage) -> bool:
     return passage.source == RankedFileSource.declared.name and not passage.origins
 
 
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a passage contains a line."""
+
+    is_beginning: bool = True  # False: in a later line or sentence
+    text: str = ""  # of a short answer with what it answers; "" for a text that its event has
+    answered: tuple[Event, ...] = ()  # the event with what it answers
+
+
 async def _place(
     log: ReadLog, line: PastedLine, passage: ReceiptPassage, event: Event, receipt: ReceiptData
-) -> Literal["beginning", "continued"] | None:
-    """Return where a passage contains `line`: "beginning", "continued" (in a later line), or None for nowhere."""
+) -> _Place | None:
+    """Return where a passage contains `line`, or None if it does not."""
     if passage.origins:
-        return "beginning" if _begins(passage, event, line) else None
+        return _Place() if _begins(passage, event, line) else None
     if _is_files(passage):
         steps = [await _find(log, each) for each in passage.sources]
-        return "beginning" if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
-    if not passage.sources or (source := await _find(log, passage.sources[0])) is None:
+        return _Place() if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
+    continued = None
+    # A belief may have the words of any of its evidence; everything else is shown for its first event.
+    for each in passage.sources if passage.source == BeliefSource.declared.name else passage.sources[:1]:
+        if (source := await _find(log, each)) is None:
+            continue
+        if line.begins_excerpt(source, is_compressed=receipt.is_compressed):
+            return _Place()
+        for text, answered in await _completed(log, source):
+            if line.begins_excerpt(source, answers=[text]):
+                return _Place(text=text, answered=(answered,))
+        if continued is None and line.continues_excerpt(source):
+            continued = _Place(is_beginning=False)
+    return continued
+
+
+async def _completed(log: ReadLog, event: Event) -> list[tuple[str, Event]]:
+    """Return the short answer in an event together with what it may answer, and the event that has this.
+
+    A brief shows such an answer with the proposal or the question before it. The result is empty for any other event.
+    """
+    mark = _mark(event)
+    if mark is None or mark.origin != "user" or len(mark.text.split()) > 2 * ANSWER_WORDS_MAX:
+        return []
+    place = place_of(mark.tags)
+    earlier = [
+        (each, before)
+        for each in reversed(await log.query(EventQuery(names=(MARK,), until=event.at, limit=ANSWERED_MARKS_MAX)))
+        if each.id != event.id and (before := _mark(each)) is not None
+    ]
+    found = []
+    if place == "prompt" and is_short_answer(mark.text):
+        for each, before in earlier:
+            if before.session == mark.session and place_of(before.tags) == "closing":
+                answered = [one.text for one in statements(mark.text, place=place, by="user", answered=before.text)]
+                testimony = read_testimony(event, answered=before.text)
+                answered += [] if testimony is None else [one.text for one in testimony.stated]
+                found += [(text, each) for text in dict.fromkeys(answered)]
+                break
+    if len(mark.text.split()) <= ANSWER_WORDS_MAX:
+        answer = " ".join(mark.text.split())
+        found += [
+            (f"{one.text} {answer}", each)
+            for each, before in earlier
+            for one in statements(before.text, place=place_of(before.tags), by=before.origin)
+            if one.text.endswith("?")
+        ]
+    return found
+
+
+def _mark(event: Event) -> Mark | None:
+    try:
+        return mark_of(event) if event.name == MARK and not is_tombstone(event) else None
+    except InvalidEvent:
         return None
-    if line.begins_excerpt(source, is_compressed=receipt.is_compressed):
-        return "beginning"
-    return "continued" if line.continues_excerpt(source) else None
 
 
 async def _find(log: ReadLog, identifier: EventId) -> Event | None:
@@ -285,12 +361,16 @@ async def _because(log: ReadLog, text: str, sources: Iterable[EventId]) -> Becau
     return Because(text=text, evidence=tuple(map(_evidence, events)))
 
 
-async def _explain_passage(log: ReadLog, passage: ReceiptPassage) -> Because:
+async def _explain_passage(log: ReadLog, passage: ReceiptPassage, place: _Place | None = None) -> Because:
+    """Explain a passage by its sources. `place` says where a line was found in it, and what a short answer answers."""
     because = await _because(log, "", passage.sources)
     texts = [each.text for each in because.evidence]
     text = passage.text or "its source no longer exists"
     if texts and not passage.origins:
         text = ", ".join(texts) if _is_files(passage) else texts[0]
+    if place is not None and place.text:
+        text = place.text
+        because = msgspec.structs.replace(because, evidence=(*because.evidence, *(map(_evidence, place.answered))))
     return msgspec.structs.replace(
         because, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
     )

@@ -145,7 +145,7 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
 @click.command()
 @memory_command
 async def sessions(memory: Memory, output: Output) -> None:
-    """List active sessions, each with its last event.
+    """List active sessions, each with its title and its last event.
 
     A session is active until it ends, or until 30 minutes have passed since its last event. A crash does not end it; in
     Python, `await memory.events.resume(SESSION)` continues it.
@@ -160,11 +160,18 @@ async def sessions(memory: Memory, output: Output) -> None:
             console.print(escape(sentence_of(emptiness or "no active session")), soft_wrap=True)
         for session in found:
             who = ", ".join(session.agents)
-            console.print(f"[bold]{escape(session.session)}[/]  [dim]{escape(who)}[/]", soft_wrap=True)
+            title = f"  {escape(session.title)}" if session.title else ""
+            console.print(f"[bold]{escape(session.session)}[/]{title}  [dim]{escape(who)}[/]", soft_wrap=True)
             print_event(console, session.last)
 
     document = [
-        {"session": each.session, "agents": each.agents, "last_at": each.last_at, "last": event_document(each.last)}
+        {
+            "session": each.session,
+            "title": each.title,
+            "agents": each.agents,
+            "last_at": each.last_at,
+            "last": event_document(each.last),
+        }
         for each in found
     ]
     output.show(document, for_people)

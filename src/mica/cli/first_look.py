@@ -108,7 +108,7 @@ def _sessions(lines: tuple[SessionLine, ...]) -> Table:
     for name in ("prompts", "reads", "edits", "shell", "failed", "tokens read"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
-        prompt = escape(one_line(line.prompt or "(no prompt)", LINE_CHARACTERS))
+        prompt = escape(one_line(line.title or line.prompt or "(no prompt)", LINE_CHARACTERS))
         answered = f"\n[dim]→ {escape(one_line(line.closing, LINE_CHARACTERS))}[/]" if line.closing else ""
         failed = f"[red]{line.failures}[/]" if line.failures else "0"
         numbers = [line.prompts, line.reads, line.edits, line.commands]

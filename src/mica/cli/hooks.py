@@ -132,7 +132,7 @@ def _show(spools: Spools, settings: Settings, output: Output) -> None:
         "prompts": spools.keeps_prompts and settings.observe.prompts,
         "folder": str(spools.folder),
         "waiting_bytes": spools.waiting_bytes(),
-        "answers_at_start": spools.session_answer() is not None,
+        "answers_at_start": (answer := spools.session_answer()) is not None and bool(answer.text),
         "failures": [_failure_document(failure) for failure in failures],
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -11,17 +13,23 @@ from pathlib import Path
 import click
 
 import mica
-from mica.cli.output import Output, current_user, json_option
+from mica.cli.output import Output, current_user, json_option, space_name
+from mica.cli.transcripts import render_for_hooks
 from mica.clients import installer
 from mica.clients.installation import Installation, Machine
 from mica.clients.installer import InstallPlan, launcher_changes, write_launcher
 from mica.clients.registry import CLIENTS
 from mica.clients.spool import command_file, is_registered, register_command
+from mica.errors import MicaError
 from mica.format.lines import alternatives, plural, strip_control
+from mica.memory import open as open_memory
 from mica.navigation.trails.publication import withdraw
-from mica.settings import load_settings
+from mica.settings import Settings, load_settings
+from mica.store.space import space_of
+from mica.store.space import spaces as space_files
 
 NAMES = click.Choice(list(CLIENTS))
+RENDER_S = 30.0  # for the briefs of first sessions; most spaces take less than a second
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
@@ -42,7 +50,7 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 
     Without CLIENTS, all coding agents on this machine are set up. Every change is shown first, as a diff, and mica's
     own programs by name. Each file of yours that changes is backed up. A second run changes nothing. Entries that you
-    edited by hand are kept and listed.
+    edited by hand are kept and listed. Projects with stored work get a brief from their first session on.
 
     Example: mica install claude-code --dry-run
     """
@@ -59,6 +67,7 @@ def install(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
     def on_applied() -> None:
         write_launcher(machine.launcher.parent, python=machine.python)
         register_command(machine.data)
+        asyncio.run(_render_spaces(load_settings()))
 
     _apply_plan(
         plan, chosen, others, machine, on_applied, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=True
@@ -95,6 +104,28 @@ def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bo
     _apply_plan(
         plan, chosen, others, machine, on_applied, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=False
     )
+
+
+async def _render_spaces(settings: Settings) -> None:
+    """Write, for spaces with stored events, what hooks show at the start of the first session.
+
+    The latest spaces come first. If this takes longer than RENDER_S, the others get theirs with their first session.
+    """
+    here = space_of(Path.cwd(), home=settings.home).file
+    files = sorted(space_files(settings.home), key=lambda file: file != here)
+    until = time.monotonic() + RENDER_S
+    made = 0
+    for file in files:
+        if time.monotonic() > until:
+            break
+        try:
+            async with open_memory(file, settings=settings, must_exist=True, reads_ahead=False) as memory:
+                made += await render_for_hooks(memory, settings.home, is_new=False)
+        except MicaError as error:
+            click.echo(f"mica: {space_name(file)}: {error}", err=True)
+    if made:
+        projects = plural(made, "project")
+        click.echo(f"mica: prepared the brief that the next session of {projects} starts with", err=True)
 
 
 def _machine() -> Machine:

@@ -15,16 +15,17 @@ from rich.markup import escape
 
 from mica.cli.events import event_text
 from mica.cli.output import Moment, Output, interruptible, memory_command
+from mica.cli.purge_matching import purge_matching
 from mica.errors import InvalidInput
 from mica.format.documents import crystal_document, event_documents
 from mica.format.lines import format_time, one_line, plural
 from mica.memory import Memory
 from mica.model.event import Ref
-from mica.store.purges import BY_HAND, Purged
+from mica.store.purges import BY_HAND, Purged, ValueMatch
 from mica.upkeep.retention import OFF
 
 SESSIONS_SHOWN = 5
-SPELLINGS_SHOWN = 10
+AROUND_CHARACTERS = 200
 MASK = "***"  # in place of a value that is not to be shown
 
 
@@ -33,14 +34,22 @@ MASK = "***"  # in place of a value that is not to be shown
 @click.option(
     "--value",
     metavar="TEXT",
-    help="Events with this text in data, name or context. From 4 letters on, also other spellings (User-ID, user_id).",
+    help="Events with this text in data, name or context, as whole words in any spelling (User-ID, user_id).",
 )
+@click.option("--anywhere", is_flag=True, help="Find the value inside of longer words, too.")
+@click.option("--really", is_flag=True, help="Accept a value with fewer than 4 characters.")
 @click.option(
     "--ask-value",
     is_flag=True,
     help="Prompt for the value, or read it from standard input; it is not shown.",
 )
 @click.option("--allow", metavar="TEXT", help="Purge nothing; allow a purged value again.")
+@click.option(
+    "--matching", metavar="WORDS", help="Everything about a subject: marks, crystals and what descends from them."
+)
+@click.option("--keep", metavar="ID", multiple=True, help="Leave out this event of what matches; may be repeated.")
+@click.option("--without-descendants", is_flag=True, help="Leave out events that only descend from what matches.")
+@click.option("--retract", is_flag=True, help="Retract what matches, which keeps it in the history.")
 @click.option("--session", help="Events of this session.")
 @click.option("--agent", help="Events of this agent.")
 @click.option("--user", help="Events of this user.")
@@ -56,8 +65,14 @@ async def purge(
     *,
     references: tuple[str, ...],
     value: str | None,
+    anywhere: bool,
+    really: bool,
     ask_value: bool,
     allow: str | None,
+    matching: str | None,
+    keep: tuple[str, ...],
+    without_descendants: bool,
+    retract: bool,
     session: str | None,
     agent: str | None,
     user: str | None,
@@ -74,9 +89,11 @@ async def purge(
     which then applies to events that arrive later. The result lists places it cannot reach: see docs/purge.md.
 
     Example: mica purge --value sk-live-4242 --reason "leaked key"
+
+    Example: mica purge --matching "everything about the staging proxy" --keep '#12'
     """
     if allow is not None:
-        if references or ask_value or any((value, session, agent, user, since, until)):
+        if references or ask_value or any((value, matching, session, agent, user, since, until)):
             raise click.UsageError("--allow purges nothing; leave out the options that select events")
         lifted = await memory.upkeep.allow(allow)
         note = "it is allowed again; purged content is not restored"
@@ -86,19 +103,31 @@ async def purge(
         if value is not None:
             raise click.UsageError("give --value or --ask-value, not both")
         value = _prompt_for_value()
+    conditions = {
+        "value": value,
+        "anywhere": anywhere,
+        "really": really,
+        "session": session,
+        "agent": agent,
+        "user": user,
+        "since": since,
+        "until": until,
+    }
+    if matching is not None:
+        if references or ask_value:
+            raise click.UsageError("--matching finds the events; leave out IDs and --ask-value")
+        about = conditions | {"keep": keep, "with_descendants": not without_descendants}
+        agreed = await purge_matching(
+            memory, output, matching, conditions=about, reason=reason, retract=retract, dry_run=dry_run, yes=yes
+        )
+        if agreed is not None:
+            output.show(_document(agreed, dry_run=False), lambda console: _show_done(console, agreed, hidden=None))
+        return
+    if keep or without_descendants or retract:
+        raise click.UsageError("--keep, --without-descendants and --retract belong to --matching; give it, too")
 
     async def purged(*, dry_run: bool) -> Purged:
-        return await memory.purge(
-            ids=references,
-            value=value,
-            session=session,
-            agent=agent,
-            user=user,
-            since=since,
-            until=until,
-            reason=reason,
-            dry_run=dry_run,
-        )
+        return await memory.purge(ids=references, reason=reason, dry_run=dry_run, **conditions)  # type: ignore[arg-type]  # one mapping for all conditions
 
     matches = await purged(dry_run=True)
     hidden = _hidden_pattern(value or "", matches) if ask_value else None
@@ -110,22 +139,9 @@ async def purge(
         with interruptible():
             click.confirm("Remove their content for good?", abort=True, err=True)
     done = matches if is_preview else await purged(dry_run=False)
-    document = {
-        "events": done.events,
-        "ids": done.ids,
-        "names": done.names,
-        "sessions": done.sessions,
-        "first": event_documents(done.first),
-        "spellings": done.spellings if hidden is None else {},
-        "record": done.record,
-        "applies_later": done.applies_later,
-        "exports": done.exports,
-        "removed": done.removed,
-        "remade": list(map(crystal_document, done.remade)),
-        "ended": done.ended,
-        "unreached": done.unreached,
-        "dry_run": dry_run,
-    }
+    document = _document(done, dry_run=dry_run)
+    if hidden is not None:
+        document |= {"spellings": {}, "matches": [], "inside": []}
 
     def for_people(console: Console) -> None:
         if is_preview:
@@ -135,6 +151,27 @@ async def purge(
 
     plain = document if hidden is None else _mask(msgspec.json.decode(msgspec.json.encode(document)), hidden)
     output.show(plain, for_people)
+
+
+def _document(done: Purged, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "events": done.events,
+        "ids": done.ids,
+        "names": done.names,
+        "sessions": done.sessions,
+        "first": event_documents(done.first),
+        "spellings": done.spellings,
+        "matches": msgspec.to_builtins(done.matches),
+        "inside": msgspec.to_builtins(done.inside),
+        "record": done.record,
+        "applies_later": done.applies_later,
+        "exports": done.exports,
+        "removed": done.removed,
+        "remade": list(map(crystal_document, done.remade)),
+        "ended": done.ended,
+        "unreached": done.unreached,
+        "dry_run": dry_run,
+    }
 
 
 def _prompt_for_value() -> str:
@@ -154,7 +191,7 @@ def _prompt_for_value() -> str:
 def _hidden_pattern(value: str, matches: Purged) -> re.Pattern[str]:
     """Return a pattern that matches the purged value in all spellings that occur in the events."""
     spellings = sorted({value, *matches.spellings}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, spellings)))
+    return re.compile("|".join(map(re.escape, spellings)), re.IGNORECASE)
 
 
 def _mask(document: object, hidden: re.Pattern[str]) -> object:
@@ -178,14 +215,14 @@ def _show_matches(console: Console, matches: Purged, *, hidden: re.Pattern[str] 
         console.print(
             f"no event matches{'; with --yes the purge applies to events that arrive later' if may_wait else ''}"
         )
+        _show_inside(console, matches, hidden=hidden)
         return
     names = ", ".join(f"{shown(name)} ×{number:,}" for name, number in matches.names.items())
     console.print(escape(f"{plural(matches.events, 'event')}: {one_line(names, 500)}"))
-    if hidden is None and len(matches.spellings) > 1:
-        written = [f"{one_line(each, 60)!r} ×{number:,}" for each, number in matches.spellings.items()]
-        more = len(written) - SPELLINGS_SHOWN
-        line = f"  written {', '.join(written[:SPELLINGS_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
-        console.print(escape(line), soft_wrap=True)
+    if hidden is None:
+        for match in matches.matches:
+            console.print(escape(f"  written {match.text!r} in {plural(match.events, 'event')}:"), soft_wrap=True)
+            _show_around(console, match)
     for event in matches.first:
         # A shortened line may cut a hidden value in two, which the pattern would not match. So its text is not shown.
         line = event_text(event, console.width - 40) if hidden is None else f"{event.number} {format_time(event.at)}"
@@ -196,6 +233,28 @@ def _show_matches(console: Console, matches: Purged, *, hidden: re.Pattern[str] 
         some = ", ".join(one_line(shown(session), 60) for session in matches.sessions[:SESSIONS_SHOWN])
         more = len(matches.sessions) - SESSIONS_SHOWN
         console.print(escape(f"  of {some}{f' and {more:,} more' if more > 0 else ''}"), soft_wrap=True)
+    _show_inside(console, matches, hidden=hidden)
+
+
+def _show_around(console: Console, match: ValueMatch) -> None:
+    for around in match.around:
+        console.print(f"    {escape(one_line(around, AROUND_CHARACTERS))}", soft_wrap=True)
+
+
+def _show_inside(console: Console, matches: Purged, *, hidden: re.Pattern[str] | None) -> None:
+    """Print the longer words that contain the value and stay."""
+    if not matches.inside:
+        return
+    count = len(matches.inside)
+    line = (
+        "1 longer word has the value inside and would stay; --anywhere takes it, too"
+        if count == 1
+        else f"{count:,} longer words have the value inside and would stay; --anywhere takes them, too"
+    )
+    console.print(f"[yellow]→[/] {line}", soft_wrap=True)
+    for match in matches.inside if hidden is None else ():
+        console.print(escape(f"  {match.text!r} in {plural(match.events, 'event')}:"), soft_wrap=True)
+        _show_around(console, match)
 
 
 def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None) -> None:

@@ -405,7 +405,7 @@ async def _import_and_show(plans: Plans, opened: OpenMemory, *, output: Output, 
     first = plans.plans[0]
     results: dict[str, Imported] = {}
     others: dict[str, int] = {}
-    with Bar(plans) as bar:
+    with Bar(plans, load_settings().home) as bar:
         async with opened(first.target) as memory:
             importing = asyncio.create_task(bar.run(memory, first))
             try:

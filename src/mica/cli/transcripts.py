@@ -25,7 +25,7 @@ from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
 from mica.store.protocol import BLOCK_EVENTS
-from mica.store.space import remember_directory
+from mica.store.space import remember_directory, space_of
 
 AUTO = "auto"
 STOPPED = "mica: stopped; what was stored stays, and the next import continues from there"
@@ -85,7 +85,7 @@ def _places(words: Sequence[str], settings: Settings) -> list[TranscriptFolder]:
 
 async def _import(plans: Plans, places: Sequence[TranscriptFolder], *, settings: Settings, output: Output) -> None:
     done: dict[str, Imported] = {}
-    with Bar(plans) as bar:
+    with Bar(plans, settings.home) as bar:
         for plan in plans.plans:
             async with open_memory(plan.target, settings=settings) as memory:
                 done[space_name(plan.target)] = await bar.run(memory, plan)
@@ -162,10 +162,31 @@ def describe_skipped(tally: ImportTally) -> list[str]:
     return sentences
 
 
+async def render_for_hooks(memory: Memory, home: Path, *, is_new: bool) -> bool:
+    """Write what hooks show at the start of the next session, and return True if that was needed and possible.
+
+    It is needed if something was stored (`is_new`), and if nothing was written yet or an older mica wrote it. It is
+    possible for the spaces of directories, which are in the data folder `home`.
+    """
+    spools = memory.clients.spools
+    if spools is None or spools.folder.parent != home / "spaces":
+        return False
+    answer = spools.session_answer()
+    if not is_new and answer is not None and answer.is_complete:
+        return False
+    try:
+        await memory.clients.render()
+    except StoreError as error:  # the next ingest does it
+        click.echo(f"mica: the brief of the next session was not prepared: {error}", err=True)
+        return False
+    return True
+
+
 class Bar:
     """A progress bar on standard error, for several imports. Without a terminal it is not drawn."""
 
-    def __init__(self, plans: Plans) -> None:
+    def __init__(self, plans: Plans, home: Path) -> None:
+        self._home = home
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -203,7 +224,8 @@ class Bar:
             note = f"{space_name(plan.target)}: {plural(step.events, 'event')}, {done} of {total}"
             self._bar.update(self._task, completed=start + step.bytes_done, note=note)
 
-        for root in {root for root in plan.roots.values() if root is not None and isinstance(plan.target, Path)}:
+        roots = {root for root in plan.roots.values() if root is not None and isinstance(plan.target, Path)}
+        for root in roots:
             remember_directory(Path(plan.target), root)
         done = await memory.clients.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
         if done.events:
@@ -211,6 +233,9 @@ class Bar:
             self._bar.update(self._task, note=f"{space_name(plan.target)}: stored; summarizing sessions and days")
             with suppress(StoreError):  # everything is stored; the next active process does the rest
                 await memory.upkeep.tick()
+        if any(space_of(root, home=self._home).file == plan.target for root in roots):  # else no hook writes for it
+            self._bar.update(self._task, note=f"{space_name(plan.target)}: preparing the brief of the next session")
+            await render_for_hooks(memory, self._home, is_new=bool(done.events))
         return done
 
     async def _age(self, memory: Memory, name: str) -> None:

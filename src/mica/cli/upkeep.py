@@ -116,7 +116,8 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
 
     SOURCE and TARGET are files or addresses such as postgresql://… Without SOURCE, the space that the options name is
     copied, else the directory's own. TARGET is created if needed; it must be empty or a copy of the same space, which
-    is recognized by its first event. Run the command again to continue, or to copy new events.
+    is recognized by its first event. Run the command again to continue, or to copy new events. What was purged since
+    the last copy is then purged in the copy, too.
 
     Example: mica upkeep copy shop.db backup.db
     """
@@ -131,6 +132,13 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
             f"{plural(done.events, 'event')} in {without_password(destination)}, {done.stored:,} of them new; verified"
         )
         console.print(f"[green]✓[/] {escape(summary)}", soft_wrap=True)
+        if done.purged:
+            purged = (
+                f"{plural(done.purged, 'event')} purged there, because this space purged what an earlier copy brought"
+            )
+            console.print(f"[green]✓[/] {purged}", soft_wrap=True)
+        for line in done.unreached:
+            console.print(f"[yellow]→[/] not reached: {escape(line)}", soft_wrap=True)
 
     output.show(done, for_people)
 

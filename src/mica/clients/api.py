@@ -22,6 +22,8 @@ from mica.store.protocol import EventLog
 from mica.store.space import root_of
 
 LOG = logging.getLogger("mica")
+BUSY_S = 10.0  # that an ingest waits for another process that stores the same lines; a large spool takes seconds
+BUSY_PAUSE_S = 0.05
 
 
 class Ingested(msgspec.Struct, kw_only=True):
@@ -57,6 +59,7 @@ class Ingester:
         """Store the spooled lines as events, each once and in the order of their session.
 
         If another process is already storing them, returns at once with `is_busy`. Errors of the store are raised.
+        Files that were read stay until `Spools.remove_rendered`.
         """
         done = Ingested()
         if not await asyncio.to_thread(self._spools.has_news):
@@ -75,7 +78,6 @@ class Ingester:
         reader = HookReader(
             cursor.remembered, root_of=root_of, keeps_prompts=self._keeps_prompts, excluded=self._excluded
         )
-        is_over = False
         before = done.lines
         for file in files:
             portions = self._spools.portions(cursor, file)
@@ -86,11 +88,10 @@ class Ingester:
                     LOG.warning("%s of %s could not be read: %s", len(portion.broken), file, portion.broken[0])
                     self._spools.put_aside(portion.unread)
                 is_over = any(event.name == SESSION_ENDED for event in events)
-                cursor = Cursor(files=cursor.files, remembered=reader.state())
+                cursor = Cursor(files=cursor.files, remembered=reader.state(), is_over=is_over)
                 self._spools.save_cursor(session, cursor, file, portion.end)
                 done.lines += len(portion.lines) + len(portion.broken)
         done.sessions += done.lines > before
-        await asyncio.to_thread(self._spools.remove_finished, session, cursor, is_over=is_over)
 
     async def _store_events(self, events: list[Event], done: Ingested) -> None:
         if not events:
@@ -120,8 +121,8 @@ def _read(reader: HookReader, portion: Portion, tally: ImportTally, name: str) -
 class Clients:
     """Stores what coding agents did in a space: `await memory.clients.import_transcripts(paths)`.
 
-    `spools` is the folder that hooks write to; None if the space has no hooks. `render_answers` is called after each
-    `ingest`, to write the texts that hooks show to agents next.
+    `spools` is the folder that hooks write to; None if the space has no hooks. `render_answers` writes the texts that
+    hooks show to agents next.
     """
 
     def __init__(
@@ -181,17 +182,33 @@ class Clients:
     async def ingest(self) -> Ingested:
         """Turn the lines that hooks have written into stored events, and write the texts that hooks show next.
 
-        Every read of the space also stores such lines, but does not write the texts. Raises InvalidInput if the space
-        has no hooks.
+        If another process stores such lines right now, this one waits for it at most BUSY_S seconds, and then returns
+        with `is_busy`. Every read of the space also stores such lines, but does not write the texts. Raises
+        InvalidInput if the space has no hooks.
         """
         if self._ingester is None or self.spools is None:
             raise InvalidInput(f"no hooks write for {self._location}; they write beside the file of a space")
         done = await self._ingester.ingest()
+        until = asyncio.get_running_loop().time() + BUSY_S
+        while done.is_busy and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(BUSY_PAUSE_S)
+            done = await self._ingester.ingest()
         if not done.is_busy:
-            await self._render_answers(self.spools)
+            await self.render()
         return done
+
+    async def render(self) -> None:
+        """Write the texts that hooks show next, and remove the spooled lines that they contain.
+
+        Does nothing for a space without hooks, such as one on a server or in memory.
+        """
+        if self.spools is not None:
+            await self._render_answers(self.spools)
+            await asyncio.to_thread(self.spools.remove_rendered)
 
     async def collect(self) -> None:
         """Turn the lines that hooks have written into stored events, without writing the texts that hooks show next."""
-        if self._ingester is not None:
-            await self._ingester.ingest()
+        if self._ingester is not None and self.spools is not None:
+            done = await self._ingester.ingest()
+            if done.lines:
+                await asyncio.to_thread(self.spools.remove_rendered)

@@ -2,7 +2,8 @@
 
 Transcripts and hooks use the same `EventBuilder`. The id of an event is derived from its name, which the client gives
 to a session, prompt, call or answer. So a hook and a transcript that report the same call make one event, and reading a
-file twice, in pieces or in another order gives the same ids. `nth` makes a name if the client gives none. The names:
+file twice, in pieces or in another order gives the same ids. `nth` makes a name if the client gives none. A summary
+that an agent writes when it compacts its window is named by its turn, and counted in it. The other names:
 
 | client | prompt | call | closing words |
 | --- | --- | --- | --- |
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from mica.clients.records import ImportTally
+from mica.clients.summaries import summary_in
 from mica.clients.tool_effects import EventDraft, FileNames, digest, verbatim
 from mica.errors import InvalidInput
 from mica.model.event import (
@@ -114,7 +116,7 @@ class EventBuilder:
     def key(self, kind: str, name: str) -> str:
         """Return the key from which the id of an event is derived, such as `call:<session>:<name>`.
 
-        `kind` is `prompt`, `call`, `answer`, `closing` or `compacted`.
+        `kind` is `prompt`, `call`, `answer`, `closing`, `summary` or `compacted`.
         """
         return f"{kind}:{name}" if self.has_unique_names else f"{kind}:{self.session}:{name}"
 
@@ -165,6 +167,22 @@ class EventBuilder:
         fields: dict[str, object] = {"trigger": trigger, "before_tokens": before, "after_tokens": after}
         parent = self.root(f"session:{self.session}")
         self.make(self.key("compacted", name), "session.compacted", fields, parent=parent, origin="tool")
+
+    def summary(self, turn: str, text: str, *, number: int | None = None) -> None:
+        """Record what the agent wrote about its session when it compacted its window, as a mark of the agent.
+
+        Hooks and transcripts have no common name for it, so it is named by its `turn`, and by its `number` in it: by
+        default, one more than that of the one before.
+        """
+        agent = self._labels[1] if self._labels and self._labels[1] != self.client else ""
+        name = f"{agent}:{turn}" if agent else turn
+        if number is None:
+            self._met[f"summary:{name}"] += 1
+            number = self._met[f"summary:{name}"]
+        if summary := summary_in(text):
+            fields: dict[str, object] = {"text": verbatim(summary, limit=TEXT_CHARACTERS_MAX), "tags": ["summary"]}
+            parent = self.root(f"session:{self.session}")
+            self.make(self.key("summary", f"{name}:{number}"), MARK, fields, parent=parent, origin="agent")
 
     def end(self, reason: str | None) -> None:
         """Record the end of the session, once. If the session is resumed and ends again, the later end is ignored."""

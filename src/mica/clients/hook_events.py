@@ -30,11 +30,12 @@ _COMMANDS = ("command.execute.before",)
 _CALLS = ("PostToolUse", "AfterTool", "postToolUse", "tool.execute.after", "tool")
 _FAILED_CALLS = ("PostToolUseFailure", "postToolUseFailure")
 _CLOSES = ("Stop", "AfterAgent", "agentStop", "stop", "session.idle")
+_COMPACTED = ("PostCompact",)
 _ENDS = ("SessionEnd", "sessionEnd", "session.deleted")
-_KNOWN = frozenset((*STARTS, *PROMPTS, *_COMMANDS, *_CALLS, *_FAILED_CALLS, *_CLOSES, *_ENDS))
+_KNOWN = frozenset((*STARTS, *PROMPTS, *_COMMANDS, *_CALLS, *_FAILED_CALLS, *_CLOSES, *_COMPACTED, *_ENDS))
 _IGNORED = PASSED_OVER | frozenset(
-    # Known from elsewhere: a command from its prompt, a compaction from the transcript, shells and edits from calls.
-    "UserPromptExpansion PreCompact PostCompact preCompact SubagentStart SubagentStop subagentStart subagentStop Setup "
+    # Known from elsewhere: a command from its prompt, the size of a compaction from the transcript, edits from calls.
+    "UserPromptExpansion PreCompact preCompact SubagentStart SubagentStop subagentStart subagentStop Setup "
     "StopFailure afterShellExecution afterMCPExecution afterFileEdit afterAgentResponse PreModelSwitch PostModelSwitch "
     "TaskCreated TaskCompleted TeammateIdle WorktreeCreate WorktreeRemove DirectoryAdded init session.status "
     "session.error session.updated session.diff session.compacted catalog.updated reference.updated "
@@ -86,6 +87,8 @@ class HookReader:
             self._call(builder, client, payload, cwd, failed=event in _FAILED_CALLS)
         elif event in _CLOSES:
             self._close(builder, client, payload)
+        elif event in _COMPACTED:
+            self._summary(builder, payload)
         elif event in _ENDS:
             builder.end(_text(payload, "reason"))
         elif event == ANSWERED and (turn := _turn_name(payload)) is not None:
@@ -161,6 +164,14 @@ class HookReader:
             name = builder.closing_name(text.strip()) if client.names_closings_by_text else turn
             builder.hold_closing(name, text.strip())
         builder.release()
+
+    def _summary(self, builder: EventBuilder, payload: Mapping[str, object]) -> None:
+        text = _text(payload, "compact_summary") if self._keeps_prompts else None
+        turn = _turn_name(payload) or self._state.turn
+        if text and turn is not None:
+            counted = f"summary:{_text(payload, 'agent_id') or ''}:{turn}"
+            self._state.met[counted] = number = self._state.met.get(counted, 0) + 1
+            builder.summary(turn, text, number=number)
 
     def _offer(self, builder: EventBuilder, line: SpoolLine, offered: Mapping[str, object]) -> None:
         """Record what a hook showed to the agent: file suggestions or a brief.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from mica import hook, redact
+from mica import hook, redact, spool_news, tokens
 from mica.clients import jsonc, toml_tables
 from mica.clients.installation import ConfigEntry, Installation, OwnedFile
 from mica.errors import InvalidInput
@@ -30,7 +30,12 @@ from mica.private_files import make_folder, make_private_folder, replace_private
 RECORD = "installed.json"
 BACKUPS = "backups"
 FILE_BYTES_MAX = 4 * 2**20  # a larger file is not a settings file
-HOOK_MODULES = {"mica_hook": hook.__file__, "mica_redact": redact.__file__}
+HOOK_MODULES = {
+    "mica_hook": hook.__file__,
+    "mica_redact": redact.__file__,
+    "mica_spool_news": spool_news.__file__,
+    "mica_tokens": tokens.__file__,
+}
 LAUNCHER = """#!{python} -IS
 import sys
 sys.path.insert(0, {folder!r})

@@ -18,6 +18,7 @@ TIMEOUTS_S = {
     "PostToolUse": 10,
     "PostToolUseFailure": 10,
     "PreCompact": 5,
+    "PostCompact": 5,
     "Stop": 10,
     "SessionEnd": 1,
 }

@@ -69,6 +69,13 @@ def remove_element(text: str, tag: str) -> str:
     return _remove_between(text, f"<{tag}>", f"</{tag}>")
 
 
+def element(text: str, tag: str) -> str | None:
+    """Return the content of the first element `<tag>…</tag>`, or None if there is none."""
+    _, opening, rest = text.partition(f"<{tag}>")
+    inside, closing, _ = rest.partition(f"</{tag}>")
+    return inside if opening and closing else None
+
+
 def join_texts(texts: Iterable[str | None]) -> str:
     """Join the texts that are not empty with line ends."""
     return "\n".join(text for text in texts if text)

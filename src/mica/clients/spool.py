@@ -19,22 +19,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from mica import hook
 from mica.private_files import is_protected, make_private_folder, open_private, replace_private
+from mica.spool_news import FINGERPRINT_BYTES
 
 T = TypeVar("T")
 
 LOCK = "ingest.lock"
 CURSOR = ".cursor"
 BATCH_BYTES = 8 * 2**20
-OLD_S = 60  # a completely read spool is removed after this time without growth, because its text is not redacted
+OLD_S = 60  # a spool that was read and rendered is removed after this time without growth: its text is not redacted
+UNRENDERED_S = 600  # the same for a spool that was read but not rendered, because no ingest has run since
 FORGOTTEN_S = 90 * 86_400  # a session is not resumed after this time
-FINGERPRINT_BYTES = 256  # of the first line, which contains its time in microseconds
 FAILURES_SHOWN = 20
 
 DAMAGED = "damaged-lines"  # lines of the spools that could not be read
@@ -80,11 +81,15 @@ class SessionState(msgspec.Struct, kw_only=True):
 _LINE = msgspec.json.Decoder(SpoolLine)
 
 
+SpoolOffsets: TypeAlias = dict[str, tuple[str, int]]  # by file name: its fingerprint, and the byte offset reached
+
+
 class Cursor(msgspec.Struct, kw_only=True):
     """How far the spool files of a session were read, and the state of the session at that point."""
 
-    files: dict[str, tuple[str, int]] = {}  # by file name: its fingerprint, and the byte offset reached
+    files: SpoolOffsets = {}
     remembered: SessionState = msgspec.field(default_factory=SessionState)
+    is_over: bool = False  # the last lines that were read end the session
 
 
 class Portion(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,13 +122,47 @@ class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 2
 
 
-class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that a hook prints at the start of a session."""
+class AnswerLine(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One line of a rendered brief that the hook may leave out, because it is repeated or to make room for news.
 
-    text: str
+    It is written as a list, because decoding is a part of what a hook costs. Places are offsets in the text.
+    """
+
+    start: int
+    end: int  # before the line end
+    said_start: int  # the statement in the line
+    said_end: int
+    score: float  # the line with the lowest is left out first
+    is_open: bool = False  # a task or question that was open
+    sessions: tuple[str, ...] = ()  # the sessions that its sources are from; empty if unknown
+
+
+class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that had no end when the brief was rendered. Times are microseconds since 1970."""
+
+    file: str  # its name in the spool
+    prompt: str  # the latest
+    at: int  # when it was typed
+    active_at: int
+    closed_at: int = 0  # when the agent last ended a turn
+
+
+class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The text that a hook prints at the start of a session, and what it needs to add what was spooled since."""
+
+    text: str  # may be empty
     receipt: str | None = None  # the event that records the brief
     holdout: float = 0.0  # share of sessions that get no answer, to measure its effect
+    budget_tokens: int = 0  # of the whole answer; 0: nothing is added
+    read: SpoolOffsets = {}  # what was spooled before the text was made
+    lines: tuple[AnswerLine, ...] = ()
+    running: tuple[RunningSession, ...] = ()
     version: int = 1
+
+    @property
+    def is_complete(self) -> bool:
+        """False for one that an older mica wrote, or while briefs are switched off."""
+        return self.budget_tokens > 0
 
 
 class Spools:
@@ -220,17 +259,44 @@ class Spools:
         cursor.files[file.name] = (_fingerprint(file), end)
         replace_private(self._spool / f"{session}{CURSOR}", msgspec.json.encode(cursor))
 
-    def remove_finished(self, session: str, cursor: Cursor, *, is_over: bool) -> None:
+    def offsets(self) -> SpoolOffsets:
+        """Return how far each spool file was read."""
+        cursors = [(self.cursor(session), files) for session, files in self.waiting().items()]
+        return {
+            file.name: (_fingerprint(file), start)
+            for cursor, files in cursors
+            for file in files
+            if (start := self._start(cursor, file))
+        }
+
+    def remove_rendered(self) -> None:
+        """Remove the spool files of sessions that are over, and quiet ones, as far as they were read and rendered.
+
+        Until then, a session that starts gets what is in them from the hook.
+        """
+        answer = self.session_answer()
+        for session in self.waiting():
+            cursor = self.cursor(session)
+            rendered = {} if answer is None else answer.read
+            self.remove_finished(session, cursor, is_over=cursor.is_over, rendered=rendered)
+
+    def remove_finished(
+        self, session: str, cursor: Cursor, *, is_over: bool, rendered: SpoolOffsets | None = None
+    ) -> None:
         """Remove those spool files of a session that were read completely.
 
-        If the session is not over, only files that have not grown for OLD_S seconds are removed.
+        If the session is not over, only files that have not grown for OLD_S seconds are removed. With `rendered`, which
+        says how far files were rendered, only those that were rendered completely, or have not grown for UNRENDERED_S.
         """
         for file in self.waiting().get(session, []):
             with suppress(OSError), file.open("rb") as opened:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a hook that writes now starts a new file
                 status = os.fstat(opened.fileno())
+                quiet_s = time.time() - status.st_mtime
                 is_read = self._start(cursor, file) == status.st_size
-                if is_read and (is_over or time.time() - status.st_mtime > OLD_S):
+                is_rendered = rendered is None or self._start(Cursor(files=rendered), file) == status.st_size
+                is_due = (is_rendered and (is_over or quiet_s > OLD_S)) or quiet_s > UNRENDERED_S
+                if is_read and is_due:
                     file.unlink()
 
     def sweep(self) -> None:
@@ -293,7 +359,7 @@ class Spools:
         replace_private(path, msgspec.json.encode(answer))
 
     def session_answer(self) -> SessionAnswer | None:
-        """Return what hooks print at the start of a session; None if they print nothing, or refuse to."""
+        """Return what hooks print at the start of a session; None if nothing was rendered, or they refuse it."""
         return _read_answer(self.folder / hook.SESSION_ANSWER.decode(), SessionAnswer)
 
     def prompt_answer(self) -> PromptAnswer | None:

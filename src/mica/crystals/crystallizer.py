@@ -14,6 +14,7 @@ from mica.crystals.digest import Digest, DigestSource, count_mentions, extract, 
 from mica.crystals.draft import Material, continue_draft, make_draft, material
 from mica.crystals.model_digest import model_digest
 from mica.crystals.mood import mood
+from mica.crystals.note_digest import METHOD, digest_day, digest_session, digest_week, title_of
 from mica.crystals.open_marks import OPEN_TAGS, is_fulfilled, live_marks
 from mica.crystals.periods import Calendar, DuePeriod, Survivor, is_of_another, with_sources
 from mica.crystals.requests import LITTLE_LEFT, Crystallized, CrystalScope, Digester, RemovedCrystals, WrittenCrystal
@@ -135,6 +136,7 @@ class Crystallizer:
         self._calendar = calendar
         self._idle = idle
         self._give_way = give_way
+        self._pause = pause
         self._extractive = extractive(give_way, pause)
 
     async def make(self, request: CrystalScope, *, context: Context) -> Crystallized:
@@ -234,6 +236,7 @@ class Crystallizer:
         )
         statements = insight + significance + principles
         cited = {each for statement in statements for each in statement.sources}
+        is_session = all(event.name == MARK for event, _ in facts)
         draft = CrystalDraft(
             level=level,
             period=period,
@@ -257,7 +260,7 @@ class Crystallizer:
             method=f"{COMMITTED}{context.agent or 'unknown'}",
             revision=1 + max((each.revision for each in before), default=0),
             supersedes=tuple(each.id for each in before),
-            label=label,
+            label=label or (await self._title([mark_of(each) for each, _ in facts]) if is_session else None),
         )
         return await self._record(draft, context)
 
@@ -386,7 +389,13 @@ class Crystallizer:
             return []
         stale = await self._crystals.query(CrystalQuery(level=level, is_stale=True, limit=None))
         return [
-            DuePeriod[Crystal](level=level, period=each.period, sources=(), supersedes=(each,), label=each.label)
+            DuePeriod[Crystal](
+                level=level,
+                period=each.period,
+                sources=(),
+                supersedes=(each,),
+                label=None if level == "session" and not each.is_tree else each.label,  # a title quotes its sources
+            )
             for each in stale
             if each.period not in closed
         ]
@@ -518,6 +527,8 @@ class Crystallizer:
         if draft is None:
             await self._withdraw(due_period.unfounded, LITTLE_LEFT, request, context)
             return _waiting(due_period, TOO_LITTLE)
+        if draft.label is None and due_period.level == "session":
+            draft = msgspec.structs.replace(draft, label=await self._title(cast(DuePeriod[Mark], due_period).sources))
         await self._give_way()
         draft = msgspec.structs.replace(draft, open=await self._open(due_period.sources))
         if request.is_dry:
@@ -532,20 +543,60 @@ class Crystallizer:
     async def _draft(
         self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope, context: Context
     ) -> CrystalDraft | None:
-        """Return the draft of a crystal. If no sentence fits, try once with a larger budget, then return None."""
+        """Return the draft of a crystal. If no sentence fits, try larger budgets, then return None."""
         made_of = material(due_period.sources)
         if (continued := await self._continue(due_period, made_of, request, context)) is not None:
             return continued
         marks = await self._beneath(due_period.sources)
-        for budget in dict.fromkeys([made_of.budget(due_period), made_of.tokens // 2]):
-            if budget < 1:
-                continue
-            digest, method = await (request.digest or self._extractive)(
-                made_of.sources, budget, task=context.task or "", marks=marks
-            )
+        budgets = [each for each in dict.fromkeys([made_of.budget(due_period), made_of.tokens // 2]) if each > 0]
+        note = self._note_digester(due_period, request)
+        attempts = [(note, budget) for budget in [*budgets, made_of.tokens - 1] if note is not None]
+        attempts += [(request.digest or self._extractive, budget) for budget in budgets]
+        for digester, budget in attempts:
+            digest, method = await digester(made_of.sources, budget, task=context.task or "", marks=marks)
             if (draft := make_draft(due_period, made_of, digest, method=method)) is not None:
                 return draft
         return None
+
+    def _note_digester(
+        self, due_period: DuePeriod[Mark] | DuePeriod[Crystal], request: CrystalScope
+    ) -> Digester | None:
+        """Return the digester for a session, day or week without a model; None for an epoch or with a model."""
+        if request.digest is not None or due_period.level == "epoch":
+            return None
+
+        async def digest(
+            sources: Sequence[DigestSource], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+        ) -> tuple[Digest, str]:
+            await self._give_way()
+
+            def work() -> Digest:
+                if due_period.level == "session":
+                    of_marks = cast(DuePeriod[Mark], due_period).sources
+                    return digest_session(of_marks, budget_tokens=budget_tokens, task=task, pause=self._pause)
+                crystals = cast(DuePeriod[Crystal], due_period).sources
+                if not marks:
+                    return Digest()
+                if due_period.level == "day":
+                    clock_time = self._calendar.time_of_day
+                    return digest_day(crystals, marks, budget_tokens=budget_tokens, clock_time=clock_time)
+                return digest_week(crystals, marks, budget_tokens=budget_tokens)
+
+            return await asyncio.to_thread(work), METHOD
+
+        return digest
+
+    async def _title(self, marks: Sequence[Mark]) -> str | None:
+        """Return the title of a session from its task, requests or commits; None if it has no words."""
+        latest = await self._log.get_many([marks[-1].id])
+        task = next((event.context.task for event in latest if event.context.task), None)
+        return title_of(marks, task=None if task is None else redact(task)) or None
+
+    async def _without_title(self, crystal: Crystal) -> Crystal:
+        """Return the crystal without a title that was made from its sources, because it may quote lost ones."""
+        marks = [mark_of(event) for event in await self._log.get_many(crystal.sources) if event.name == MARK]
+        is_made = bool(marks) and crystal.label == await self._title(marks)
+        return msgspec.structs.replace(crystal, label=None) if is_made else crystal
 
     async def _continue(
         self,
@@ -563,7 +614,9 @@ class Crystallizer:
         if not written:
             return None
         known = {each for crystal in written for each in crystal.sources}
-        if due_period.level != "session":
+        if due_period.level == "session":
+            written = [await self._without_title(crystal) for crystal in written]
+        else:
             facts = map(source_fact, await self._log.get_many(list(known)))
             known = {each for fact in facts if fact is not None for each in fact.cites}
         fresh = made_of.besides(known)
@@ -596,9 +649,8 @@ class Crystallizer:
                 open_ids += source.open
             elif OPEN_TAGS.intersection(source.tags):
                 open_ids.append(source.id)
-        return tuple(
-            [each for each in dict.fromkeys(open_ids) if not await is_fulfilled(self._chains, self._texts, each)]
-        )
+        marks = await live_marks(self._texts, await self._log.get_many(list(dict.fromkeys(open_ids))))
+        return tuple([mark.id for mark in marks if not await is_fulfilled(self._chains, self._texts, mark)])
 
     async def _withdraw(
         self, crystals: Sequence[EventId], reason: str, request: CrystalScope, context: Context

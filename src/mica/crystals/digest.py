@@ -43,7 +43,6 @@ from mica.crystals.sentences import (
     is_significance,
     parts,
     split,
-    tail,
 )
 from mica.errors import InvalidInput
 from mica.model.crystal import Dropped, Statement
@@ -75,6 +74,8 @@ class DigestSource(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     at: datetime | None = None
     weight: float = 1.0  # the number of marks that it represents
+    reason: str = ""  # that the author of a mark stated
+    is_whole: bool = False  # its text is one statement and is not split
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,13 +102,15 @@ def extract(
     counted: MentionTally | None = None,
     count: Count = tokens.estimate,
     table: Table | None = None,
+    may_cut: bool = True,
     pause: Pause = never_pause,
 ) -> Digest:
     """Make a digest of `sources` that fits the budget and is shorter than all sources together.
 
     Prompts, plans, and sentences that repeat `task` take at most REQUEST_SHARE of the budget, unless there is nothing
     else. If the sources are statements of crystals, pass as `counted` the tally of all marks beneath them; otherwise
-    each source counts by its weight. `count` returns the tokens of a text. `table` has the learned weights, by default
+    each source counts by its weight. If no whole sentence fits, and `may_cut` is set, sentences are cut at colons and
+    semicolons. `count` returns the tokens of a text. `table` has the learned weights, by default
     those that are shipped with mica. `pause` is called between small steps and may block, so that queries come first.
     Raises InvalidInput if a time has no time zone or the budget is negative.
     """
@@ -121,17 +124,10 @@ def extract(
     sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
     source_tokens = sum(count(source.text) for source in with_pauses(sources, pause))
     limit = min(budget_tokens, source_tokens - 1)
-    if all(reading.cost(same[0].text) > limit for same in sentences):  # no sentence fits, but a clause may
+    if may_cut and all(reading.cost(same[0].text) > limit for same in sentences):  # no sentence fits, but a clause may
         lines = reading.parts(with_pauses(lines, pause))
         sentences = _thoughts(with_pauses(_distinct(lines), pause), reading.is_thought)
-    wholes = len(sentences)
-    tails = {number: tail for number, same in enumerate(with_pauses(sentences, pause)) if (tail := reading.tail(same))}
-    sentences += tails.values()
-    thoughts = [*range(wholes), *tails]
-    candidates = [
-        _candidate(same, ordered, reading, task, thought=thought)
-        for same, thought in zip(with_pauses(sentences, pause), thoughts, strict=True)
-    ]
+    candidates = [_candidate(same, ordered, reading, task) for same in with_pauses(sentences, pause)]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
     numbers = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share), pause=pause)
     chosen = [sentences[number] for number in numbers]
@@ -210,7 +206,7 @@ class TextReader:
                     kinds=tuple(kind for kind in KINDS if kind in source.tags),
                     weight=source.weight,
                 )
-                for number, sentence in enumerate(split(source.text))
+                for number, sentence in enumerate([source.text] if source.is_whole else split(source.text))
             ]
             for place, source in enumerate(sources)
         ]
@@ -227,16 +223,6 @@ class TextReader:
                 yield msgspec.structs.replace(
                     sentence, text=text, units=self.units(text), is_head=sentence.is_head and number == 0
                 )
-
-    def tail(self, same: Sequence[Sentence]) -> list[Sentence]:
-        """Return the last clause of a long sentence, once for each of its occurrences, which are in `same`.
-
-        The result is empty if the sentence has only one clause, or if the clause cannot be read by itself.
-        """
-        if not (text := tail(same[0].text)):
-            return []
-        ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in same]
-        return ends if any(map(self.is_thought, ends)) else []
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
@@ -296,7 +282,7 @@ def _is_boilerplate(sentence: Sentence, table: Table) -> bool:
 
 
 def _candidate(
-    same: Sequence[Sentence], sources: Sequence[DigestSource], reading: TextReader, task: str, *, thought: int
+    same: Sequence[Sentence], sources: Sequence[DigestSource], reading: TextReader, task: str
 ) -> SentenceCandidate:
     tags = [sources[each.place].tags for each in same]
     factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
@@ -309,7 +295,6 @@ def _candidate(
         tokens=reading.cost(same[0].text),
         factor=factor,
         is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and same[0].text in task),
-        thought=thought,
     )
 
 

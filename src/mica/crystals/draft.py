@@ -11,13 +11,13 @@ import msgspec
 from mica.crystals.digest import Digest, DigestSource
 from mica.crystals.mood import blend, mood
 from mica.crystals.periods import DuePeriod
-from mica.model.crystal import Crystal, CrystalDraft, Dropped, Mood, Statement, count_tokens
+from mica.model.crystal import Crystal, CrystalDraft, Dropped, Level, Mood, Statement, count_tokens
 from mica.model.event import EventId, Origin
 from mica.model.mark import Mark
 from mica.tokens import estimate
 
-MARKS_SHARE, CRYSTALS_SHARE = 0.10, 0.30  # of the tokens of the sources, for their crystal
-TOKENS_LEAST, TOKENS_MAX = 60, 400  # bounds of the share
+SHARES: dict[Level, float] = {"session": 0.15, "day": 0.6, "week": 0.6, "epoch": 0.3}  # of the tokens of the sources
+TOKENS_LEAST, TOKENS_MAX = 120, 400  # bounds of the share; below, how a session ended does not fit beside its request
 STATED_MAX = 5  # principles of marks that a crystal repeats
 # The confidence in a verbatim quote, by its origin.
 TRUST: dict[Origin, float] = {"user": 0.95, "agent": 0.9, "tool": 0.85, "imported": 0.8}
@@ -53,11 +53,9 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
     def budget(self, due_period: DuePeriod[Mark] | DuePeriod[Crystal]) -> int:
         """Return the maximum number of tokens of the crystal, which is always below that of its sources."""
-        is_session = due_period.level == "session"
-        share = MARKS_SHARE if is_session else CRYSTALS_SHARE
         # Statements are never split. If there are few, only one may be left out, or the next level would have none.
-        least = min(TOKENS_LEAST, self.tokens // 2 if is_session else self.tokens - 1)
-        return min(TOKENS_MAX, max(least, round(self.tokens * share)), self.tokens - 1)
+        least = min(TOKENS_LEAST, self.tokens * 2 // 3 if due_period.level == "session" else self.tokens - 1)
+        return min(TOKENS_MAX, max(least, round(self.tokens * SHARES[due_period.level])), self.tokens - 1)
 
 
 def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
@@ -71,7 +69,7 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
     tokens = 0
     for source in sources:
         if isinstance(source, Mark):
-            pieces.append(DigestSource(id=source.id, text=source.text, tags=source.tags, at=source.at))
+            pieces.append(DigestSource(source.id, source.text, tags=source.tags, at=source.at, reason=source.why or ""))
             marks[source.id], owners[source.id] = (source.id,), source.id
             tokens += estimate(source.text)
             continue
@@ -79,7 +77,9 @@ def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
         share = source.marks / len(source.statements)
         for number, statement in enumerate(source.statements):
             identifier = EventId(f"{source.id}/{number}")
-            pieces.append(DigestSource(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
+            weight = max(1.0, share)
+            piece = DigestSource(identifier, statement.text, at=source.start_at, weight=weight, is_whole=True)
+            pieces.append(piece)
             marks[identifier], owners[identifier] = statement.sources, source.id
     return Material(sources=tuple(pieces), marks=marks, owners=owners, tokens=tokens)
 
@@ -220,8 +220,12 @@ def _draft(
 
 
 def _cited(statements: Sequence[Statement], made_of: Material) -> tuple[Statement, ...]:
+    """Return the statements with the marks that they cite, in place of the sources of the digest."""
     return tuple(
-        Statement(each.text, tuple(dict.fromkeys(mark for source in each.sources for mark in made_of.marks[source])))
+        Statement(
+            each.text,
+            tuple(dict.fromkeys(mark for source in each.sources for mark in made_of.marks.get(source, (source,)))),
+        )
         for each in statements
     )
 

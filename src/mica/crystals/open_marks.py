@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mica.model.crystal import CrystalQuery
-from mica.model.event import MARK, Event, EventId
+from mica.model.event import MARK, Event
 from mica.model.mark import Mark, mark_of
 from mica.store.protocol import LATEST_MARKS, ChainIndex, CrystalIndex, EventLog, TextIndex
 
 OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that can be fulfilled
+ANSWER_TAGS = frozenset(["answer", "decision"])  # of marks that answer the question that they follow from
 
 CRYSTALS_MAX = 60  # the latest crystals that no other covers; marks that are open in older ones were left so on purpose
 
@@ -26,15 +27,22 @@ async def find_unfulfilled(
     for mark in reversed(await live_marks(texts, await log.get_many(list(ids)))):
         if len(marks) == limit:
             break
-        if not await is_fulfilled(chains, texts, mark.id):
+        if not await is_fulfilled(chains, texts, mark):
             marks.append(mark)
     return marks[::-1]
 
 
-async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: EventId) -> bool:
-    """Return True if a child of this mark fulfills it and was not retracted."""
-    below = await live_marks(texts, await chains.descendants(mark, depth=1))
-    return any(each.relation == "fulfills" and each.parent_id == mark for each in below)
+async def is_fulfilled(chains: ChainIndex, texts: TextIndex, mark: Mark) -> bool:
+    """Return True if a child of this mark fulfills it and was not retracted.
+
+    A decision or answer that follows from a question answers it.
+    """
+    below = await live_marks(texts, await chains.descendants(mark.id, depth=1))
+    answers = ANSWER_TAGS if "question" in mark.tags else frozenset[str]()
+    return any(
+        each.parent_id == mark.id and (each.relation == "fulfills" or not answers.isdisjoint(each.tags))
+        for each in below
+    )
 
 
 async def live_marks(texts: TextIndex, events: Iterable[Event]) -> list[Mark]:

@@ -86,6 +86,10 @@ class Calendar:
     def day(self, at: datetime) -> date:
         return min(max(at, FIRST_AT), LAST_AT).astimezone(self._zone).date()
 
+    def time_of_day(self, at: datetime) -> str:
+        """Return a time of day, such as 09:30, in this time zone."""
+        return f"{min(max(at, FIRST_AT), LAST_AT).astimezone(self._zone):%H:%M}"
+
     def is_over(self, day: date, now: datetime) -> bool:
         return self.day(now) > day
 

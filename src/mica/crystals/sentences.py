@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
+from mica.format import prose
 from mica.store.priority import Pause, never_pause, with_pauses
 
 # -- Splitting ------------------------------------------------------------------------------------------------
@@ -22,10 +23,6 @@ TAIL_CHARACTERS = 12  # last ones, in which the end of a line or sentence is loo
 _LINE = re.compile(r"[^\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _BULLET = re.compile(r"(?:[-*•–—]{1,3}|\d{1,3}[.)]|\[[ xX]\])\s+")
 _LINE_END = re.compile(r"[.!?:;…。！？]['\")\]»”’`]*$")
-_STOP = re.compile(r"(?<![.!?…])[.!?…]++['\")\]»”’`]*+(?=\s++[^\sa-z,;:)])|[。！？]++[」』”’）]*+")
-_SHORT_FORM = re.compile(
-    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|incl|nr|fig|mr|mrs|dr|[a-z])\.$", re.IGNORECASE
-)
 _BLANKS = re.compile(r"\s+")
 _SOME_WORDS = re.compile(rf"\s*+(?:\S++\s++){{{CLAUSE_WORDS_MIN - 1}}}\S")
 _CLAUSE = re.compile(r"(?<=\w['\")\]`])[:;](?=\s)|(?<=\w)[:;](?=\s)")
@@ -37,7 +34,7 @@ def split(text: str) -> Iterator[str]:
     A line that begins with a small letter continues the line before it.
     """
     for start, end in _paragraphs(text):
-        yield from (sentence for sentence in _sentences(text[start:end]) if sentence.strip(": "))
+        yield from (sentence for sentence in prose.split(text[start:end]) if sentence.strip(": "))
 
 
 def parts(sentence: str) -> Iterator[str]:
@@ -54,15 +51,6 @@ def parts(sentence: str) -> Iterator[str]:
                 start = _after_blanks(sentence, mark.end())
     if rest := sentence[start:].rstrip(": "):
         yield rest
-
-
-def tail(sentence: str) -> str:
-    """Return the last clause of a long sentence, if this clause begins with a capital letter.
-
-    Otherwise, and for a sentence with only one clause, return "".
-    """
-    last = list(parts(sentence))[1:][-1:]
-    return last[0] if last and last[0][0].isupper() else ""
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
@@ -90,17 +78,6 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 def _continues(text: str, first: int, last: int, start: int) -> bool:
     tail = text[max(first, last - TAIL_CHARACTERS) : last]
     return (text[start].islower() or text[start] == "(") and not _LINE_END.search(tail)
-
-
-def _sentences(paragraph: str) -> Iterator[str]:
-    start = 0
-    for stop in _STOP.finditer(paragraph):
-        if _SHORT_FORM.search(paragraph[max(start, stop.end() - TAIL_CHARACTERS) : stop.end()]):
-            continue
-        yield paragraph[start : stop.end()]
-        start = _after_blanks(paragraph, stop.end())
-    if start < len(paragraph):
-        yield paragraph[start:]
 
 
 def _after_blanks(text: str, place: int) -> int:
@@ -205,7 +182,6 @@ class SentenceCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tokens: int
     factor: float = 1.0  # by kind of mark and place in it
     is_request: bool = False  # states what was requested, not what was done
-    thought: int | None = None  # candidates with the same number are alternatives; one is chosen
 
 
 def choose(
@@ -226,7 +202,6 @@ def choose(
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()
     chosen: set[int] = set()
-    chosen_thoughts: set[int] = set()
 
     def fits(candidate: SentenceCandidate) -> bool:
         return candidate.tokens <= (min(left, left_for_requests) if candidate.is_request else left)
@@ -246,14 +221,13 @@ def choose(
         pause()
         loss, number = heapq.heappop(queue)
         best = candidates[number]
-        if number in chosen or -loss != scores[number] or not fits(best) or best.thought in chosen_thoughts:
-            continue  # outdated: chosen, rescored, too long by now, or an alternative of a chosen one
+        if number in chosen or -loss != scores[number] or not fits(best):
+            continue  # outdated: chosen, rescored, or too long by now
         if loss >= 0:
             break
         if is_covered(best.units, covered) and chosen:
             continue
         chosen.add(number)
-        chosen_thoughts |= set() if best.thought is None else {best.thought}
         left -= best.tokens
         left_for_requests -= best.tokens if best.is_request else 0
         new = [unit for unit in best.units if unit not in covered]

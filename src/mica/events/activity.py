@@ -9,9 +9,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from mica.format.titles import make_title
 from mica.model.event import CRYSTAL, MARK, SESSION_ENDED, Event, EventId
+from mica.redact import redact
 
 STEP_NAMES = ("file.read", "file.edit", "file.create")  # the events that count as a visit to a file
+REQUESTS_MAX = 5  # prompts of a session that are tried for its title
 
 
 class SessionLine(msgspec.Struct, kw_only=True):
@@ -20,6 +23,7 @@ class SessionLine(msgspec.Struct, kw_only=True):
     session: str
     started_at: datetime
     ended_at: datetime
+    title: str = ""  # what it was about: from its task, its first request or its first commit
     prompt: str = ""  # the first prompt or slash command
     closing: str = ""  # the text of the latest mark tagged `closing`
     prompts: int = 0
@@ -28,6 +32,30 @@ class SessionLine(msgspec.Struct, kw_only=True):
     commands: int = 0
     failures: int = 0
     tokens_read: int = 0
+
+
+class SessionWords(msgspec.Struct):
+    """What the title of a session is made of."""
+
+    task: str = ""  # the latest
+    requests: list[str] = []  # the first few prompts
+    commit: str = ""  # the first
+
+    def add(self, event: Event) -> None:
+        """Take up an event of the session. Events must come in order of time."""
+        self.task = event.context.task or self.task
+        if event.name != MARK:
+            return
+        tags = event.data.get("tags")
+        text = str(event.data.get("text", ""))
+        if isinstance(tags, list) and "prompt" in tags and len(self.requests) < REQUESTS_MAX:
+            self.requests.append(text)
+        elif isinstance(tags, list) and "commit" in tags:
+            self.commit = self.commit or text
+
+    @property
+    def title(self) -> str:
+        return make_title(task=redact(self.task), requests=self.requests, commits=[self.commit])
 
 
 class FileLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,15 +113,19 @@ def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions:
     """
     events = [event for event in everything if event.name not in OURS]
     lines: dict[str, SessionLine] = {}
+    words: defaultdict[str, SessionWords] = defaultdict(SessionWords)
     usage = UsageTotals()
     for event in events:
         if event.context.session is not None:
             _count(lines, event.context.session, event)
+            words[event.context.session].add(event)
         if event.name == "model.answer":
             _add(usage, event)
-    ranked = sorted(lines.values(), key=lambda line: (line.ended_at, line.session), reverse=True)
+    ranked = sorted(lines.values(), key=lambda line: (line.ended_at, line.session), reverse=True)[:sessions]
+    for line in ranked:
+        line.title = words[line.session].title
     return Overview(
-        sessions=tuple(ranked[:sessions]),
+        sessions=tuple(ranked),
         files=tuple(file_lines(event for event in events if event.name in STEP_NAMES)[:files]),
         usage=usage,
         events=len(events),
@@ -197,6 +229,7 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     agents: tuple[str, ...]  # recently active in the session
     last: Event
+    title: str = ""  # what it is about, from its recent events
 
     @property
     def last_at(self) -> datetime:
@@ -209,13 +242,15 @@ def open_sessions(recent: Iterable[Event]) -> list[OpenSession]:
     `recent` must contain all events of the last 30 minutes (IDLE). A session whose events are all earlier is left out.
     """
     sessions: dict[str, OpenSession] = {}
+    words: defaultdict[str, SessionWords] = defaultdict(SessionWords)
     for event in sorted(recent, key=lambda event: event.sort_key):
         session = event.context.session
         if session is None:
             continue
+        words[session].add(event)
         before = sessions.pop(session, None)
         if event.name == SESSION_ENDED:
             continue
         agents = {*(before.agents if before else ()), *filter(None, [event.context.agent])}
         sessions[session] = OpenSession(session=session, agents=tuple(sorted(agents)), last=event)
-    return list(sessions.values())
+    return [msgspec.structs.replace(each, title=words[each.session].title) for each in sessions.values()]

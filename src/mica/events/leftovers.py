@@ -9,7 +9,7 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -305,23 +305,28 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: tuple[str, ...] = ()  # one sentence for each file that a person must check
 
 
-def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
+def purge_traces(
+    folder: Path | None, texts: Sequence[str], *, holds_value: Callable[[bytes], bool] | None = None
+) -> Traces:
     """Search the segments in `folder` for the texts of a purged event, and remove damaged segments that contain them.
 
-    A damaged segment can be removed because its readable events are in the store already. A segment of a running
-    process is only reported. If `texts` is empty, every segment is reported and none is removed.
+    `texts` are names that a segment must contain, such as a session. `holds_value` tells whether the bytes of a segment
+    contain the purged value; None if the purge has none. A damaged segment can be removed because its readable events
+    are in the store already. A segment of a running process is only reported. Without texts and value, every segment is
+    reported and none is removed.
     """
+    has_conditions = bool(texts) or holds_value is not None
     removed: list[str] = []
     unresolved: list[str] = []
     for path in sorted(folder.rglob(f"*{SUFFIX}*")) if folder is not None and folder.is_dir() else ():
         try:
-            if texts and not _contains_all(path, texts):
+            if has_conditions and not _contains_all(path, texts, holds_value):
                 continue
             if not path.name.endswith(DAMAGED):
                 unresolved.append(
                     f"{path} belongs to a running process, which removes its events there when it ends or emits again"
                 )
-            elif texts:
+            elif has_conditions:
                 path.unlink()
                 removed.append(str(path))
             else:
@@ -333,15 +338,15 @@ def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
     return Traces(removed=tuple(removed), unresolved=tuple(unresolved))
 
 
-def _contains_all(path: Path, texts: Sequence[str]) -> bool:
-    """Return True if a file contains all of `texts`, each as it is or escaped as in JSON."""
+def _contains_all(path: Path, texts: Sequence[str], holds_value: Callable[[bytes], bool] | None) -> bool:
+    """Return True if a file contains the value and all of `texts`, each as it is or escaped as in JSON."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as area:
         return all(
             any(area.find(form) >= 0 for form in (text.encode("utf-8", "surrogatepass"), _json_escaped(text)))
             for text in texts
-        )
+        ) and (holds_value is None or holds_value(area[:]))
 
 
 def _json_escaped(text: str) -> bytes:

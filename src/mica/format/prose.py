@@ -15,8 +15,13 @@ import msgspec
 
 WRAPPED_CHARACTERS_MIN = 50  # a line that was wrapped is about this long or longer
 SAME_SHAPE_MIN = 4  # lines of one shape are a log or a listing
+SAME_PREFIX_MIN = 2  # lines that begin with the same name of a program
+CODE_CHARACTERS = 300  # before the end of a sentence in which quoted code is looked for
 SHAPE_CHARACTERS = 40  # of a line that are compared
 HEADER_WORDS_MAX = 8
+SENTENCE_WORDS_MIN = 3  # a line of so many words that ends with a colon says something without its list
+LOOK_AHEAD = 200  # lines after a colon in which its list is looked for
+REMOVED = "\x00"  # a line in place of code that was removed
 HEADER_CHARACTERS_MAX = 80
 
 
@@ -49,10 +54,16 @@ _LOG_LINE = re.compile(
     | [+-]\s{2,}\S
     | \#\d+\s+0x[0-9a-f]+
     | npm\ (?:ERR!|WARN)
+    | \[?\d{1,2}/\w{3}/\d{4}[:\ ]\d\d:\d\d      # the time of a web server
+    | (?:terminate\ called|Aborted|Segmentation\ fault|thread\ '[^']*'\ panicked|note:\ run\ with)\b|Caused\ by:
+    | \d[\d.,]*[KMGTB]{0,2}\s+\.{0,2}/\S+\s*$        # sizes of files
     | ={4,}|-{4,}|_{4,}|\*{4,}
     | \^+\s*$
     )""",
     re.VERBOSE,
+)
+_LOG_PREFIX = re.compile(  # [worker], cron[12]: or E/Runtime( 12):
+    r"\s*(\[[\w.:/ -]{2,40}\]|(?:[VDIWEF]/)?[\w.-]{2,40}(?:\[\d+\]:|\(\s*\d+\):))\s"
 )
 _TABLE = re.compile(r"^\s*\|.*\|\s*$|^\s*[|+][-+=|: ]{3,}$")
 _QUOTED_LINE = re.compile(r"^\s{0,3}>")
@@ -68,18 +79,28 @@ _BULLET = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]|\(?[a-z]\)|\[[ xX]\])\s+(
 def clean(text: str) -> str:
     """Return a text without code blocks, tables, quoted lines, logs, traces and injected tags."""
     if "```" in text or "~~~" in text:
-        text = _FENCE.sub("\n\n", text)
+        text = _FENCE.sub(f"\n{REMOVED}\n", text)
     if "</" in text:
         text = _TAGGED.sub("\n", text)
     lines = text.splitlines()
     dropped = _logged(lines)
-    return "\n".join("" if number in dropped else line for number, line in enumerate(lines))
+    dropped.update(number for number, line in enumerate(lines) if line.strip() == REMOVED)
+    kept = ["" if number in dropped else line for number, line in enumerate(lines)]
+    for number, line in enumerate(kept):
+        if line.rstrip().endswith(":") and len(line.split()) >= SENTENCE_WORDS_MIN and not _BULLET.match(line):
+            below = range(number + 1, min(len(lines), number + 1 + LOOK_AHEAD))
+            if next((each for each in below if lines[each].strip()), number) in {number, *dropped}:
+                kept[number] = f"{line.rstrip()[:-1]}."  # what it introduced is gone, so it is a sentence
+    return "\n".join(kept)
 
 
 def _logged(lines: list[str]) -> set[int]:
     """Return the numbers of the lines that are logs, tables, quotes or code."""
     dropped = {number for number, line in enumerate(lines) if line and (_TABLE.match(line) or _QUOTED_LINE.match(line))}
     logs = [number for number, line in enumerate(lines) if line and _LOG_LINE.match(line)]
+    prefixes = [match[1] if (match := _LOG_PREFIX.match(line)) else "" for line in lines]
+    repeated = {prefix for prefix, count in Counter(filter(None, prefixes)).items() if count >= SAME_PREFIX_MIN}
+    logs += [number for number, prefix in enumerate(prefixes) if prefix in repeated]
     if len(lines) >= SAME_SHAPE_MIN:
         shapes = [_shape(line) for line in lines]
         often = {shape for shape, count in Counter(filter(None, shapes)).items() if count >= SAME_SHAPE_MIN}
@@ -116,7 +137,8 @@ def _is_prose(line: str) -> bool:
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 _BOLD_LINE = re.compile(r"\s*(?:\*\*|__)([^*_]{2,80})(?:\*\*|__):?\s*$")
 _EMPHASIS = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*|(?<![\w_])__(?=\S)(.+?)(?<=\S)__(?![\w_])")
-_STOP = re.compile(r"[.!?…]+['\")\]»”’`*]*(?=\s+\S)|[。！？]+[」』”’）]*")
+_STOP = re.compile(r"(?<![.!?…])[.!?…]++['\")\]»”’`*]*+(?=\s++\S)|[。！？]++[」』”’）]*+")
+_NEXT = re.compile(r"\s++(\S)")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\"'„“])(?:e\.g|i\.e|etc|vs|cf|approx|resp|incl|excl|nr|no|fig|mr|mrs|ms|dr|prof|st|jr|max|min|ca|bzw|usw|z\.\s?b"
     r"|d\.\s?h|u\.\s?a|ggf|evtl|inkl|zzgl|vgl|str|tel|abs|sog|sr|sra|ud|uds|p\.\s?ej|pág|núm|aprox|av|mme|mlle|ex|env"
@@ -152,11 +174,12 @@ def split(paragraph: str) -> Iterator[str]:
             _ABBREVIATION.search(before) or (_ORDINAL.search(before) and _MONTH.match(paragraph, stop.end()))
         ):
             continue
-        if stop[0].endswith(")") and paragraph[start : stop.end()].count("(") < paragraph[start : stop.end()].count(
-            ")"
-        ):
+        if stop[0].endswith(")") and paragraph.count("(", start, stop.end()) < paragraph.count(")", start, stop.end()):
             continue
-        if stop[0][0] in "…." and len(stop[0]) > 2 and paragraph[stop.end() :].lstrip()[:1].islower():
+        if paragraph.count("`", max(start, stop.end() - CODE_CHARACTERS), stop.end()) % 2:
+            continue  # inside a piece of code
+        after = _NEXT.match(paragraph, stop.end()) if stop[0].startswith(("…", "..")) else None
+        if after is not None and after[1].islower():
             continue
         yield paragraph[start : stop.end()].strip()
         start = stop.end()

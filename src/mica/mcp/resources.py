@@ -14,7 +14,7 @@ from mica.brief.why import Why
 from mica.errors import InvalidEvent, InvalidInput
 from mica.format.fence import fence, neutralize
 from mica.format.lines import one_line, plural
-from mica.mcp.tools import NOTHING
+from mica.mcp.tools import describe_no_brief, patient_brief
 from mica.memory import Memory
 from mica.model.crystal import crystal_of
 from mica.model.event import CRYSTAL, MARK, RETRACTED, Event
@@ -130,7 +130,8 @@ async def read(memory: Memory, uri: str) -> str:
     name = unquote(rest)
     match uri.partition(":")[0], kind, name:
         case "mica", "brief", task:
-            return (await memory.brief(task)).text or NOTHING
+            brief = await patient_brief(memory, task)
+            return brief.text or await describe_no_brief(memory, brief)
         case "mica", "crystals", "":
             return await _crystal_list(memory)
         case "mica", "crystals", reference:

@@ -33,7 +33,10 @@ HITS_MAX = 50
 EVIDENCE_MAX = 5  # of one line: a screen, not a log
 AROUND = timedelta(hours=1)  # before and after an event, for `search` with `around`
 RECALLED = OPENING.partition(" ")[0] + ' from="mica"'  # the beginning of the fence around recalled text
-NOTHING = "Nothing is known yet. mica records what agents do in this project and keeps what they mark."
+BRIEF_S = 2.0  # for a brief: an agent that asks for it waits longer than one that starts a session
+OFF = "Briefs are switched off in this project, so nothing is shown; `mica briefs on` switches them on."
+HELD_OUT = "This session gets no briefs, so that its results can be compared with others (setting brief.holdout)."
+NOTHING = "Nothing is known from earlier sessions. mica records what agents do here and keeps what they mark."
 
 Schema = dict[str, object]
 
@@ -132,18 +135,33 @@ class BriefArguments(msgspec.Struct):
 
 
 async def _brief(memory: Memory, arguments: BriefArguments) -> ToolResult:
-    brief = await memory.brief(arguments.task, budget_tokens=arguments.budget_tokens)
+    brief = await patient_brief(memory, arguments.task, budget_tokens=arguments.budget_tokens)
+    empty = "" if brief.text else await describe_no_brief(memory, brief)
     content = {
         "text": brief.text,
         "tokens": brief.tokens,
         "receipt": brief.receipt or "",
-        "missing": _neutral(brief.missing),
+        "missing": _neutral(brief.missing) | ({"brief": empty} if brief.is_off else {}),
     }
-    return ToolResult(text=brief.text or describe_no_brief(brief), content=content)
+    return ToolResult(text=brief.text or empty, content=content)
 
 
-def describe_no_brief(brief: Brief) -> str:
-    """Return a sentence for an agent whose brief is empty: nothing is known, or no line fits into the budget."""
+async def patient_brief(memory: Memory, task: str, *, budget_tokens: int | None = None) -> Brief:
+    """Make a brief that is complete or names what is missing, in at most BRIEF_S seconds or the configured deadline.
+
+    The first brief of a server opens files and loads the embedding model, for which the time of a hook is too short.
+    """
+    deadline_s = max(BRIEF_S, memory.briefs.deadline_s)
+    return await memory.brief(task, budget_tokens=budget_tokens, deadline_s=deadline_s)
+
+
+async def describe_no_brief(memory: Memory, brief: Brief) -> str:
+    """Return a sentence for an agent whose brief is empty.
+
+    Either nothing is known, or no line fits into the budget, or briefs are switched off or withheld for comparison.
+    """
+    if brief.is_off:
+        return HELD_OUT if await memory.briefs.is_on() else OFF
     if brief.needed_tokens is None:
         return NOTHING
     return f"No line fits {plural(brief.budget_tokens, 'token')}; the shortest needs {brief.needed_tokens:,}."

@@ -13,6 +13,9 @@ Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
 RECENCY_WEIGHT = 0.7  # the share of recency in a crystal's score; the rest is its match with the task
 
+Section = Literal["rules", "now", "decisions", "known", "files", "background"]
+SECTIONS: tuple[Section, ...] = ("rules", "now", "decisions", "known", "files", "background")  # in the order of a brief
+
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of a brief: its text, sources, tokens and score."""
@@ -25,6 +28,8 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: str  # the name of the source that returned it
     kind: str = MARK  # the kind of passage, which is shown to the reader: prompt, commit, files …
     handle: str = ""  # a short reference that a person can look up
+    section: Section = "background"
+    ordinal: int | None = None  # of a sentence among those of its event; None for a whole text
     stands_for: frozenset[EventId] = frozenset()  # events that it makes redundant; if empty, the first of `sources`
     origins: tuple[tuple[str, str], ...] = ()  # for a statement of other systems: pairs (source, place in the source)
 

@@ -235,6 +235,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     now: datetime
     concept: Concept | None = None
     task: str = ""
+    session: str | None = None  # the session that asks; it knows what it said itself
     limit: int = LIMIT  # the most fragments that a source should return for a task
     recency_weight: float = RECENCY_WEIGHT  # share of recency in a crystal's score; the rest is its match to the task
     budget_tokens: int = 0  # of the whole brief

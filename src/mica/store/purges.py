@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 import secrets
-import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +26,8 @@ from mica.model.crystal import Crystal, Waiting
 from mica.model.event import Event, EventId, EventQuery, Tombstone, check_unicode, is_tombstone, make_tombstone
 from mica.model.mark import Reply
 from mica.model.trail import PUBLISHED
+from mica.store import purged_values_earlier as earlier
+from mica.store.purged_values import Form, Match, PurgedValue, SearchedText
 from mica.store.query import EVENTS_AT_ONCE, QueriedLog, latest_first
 
 PURGE = "log.purged"  # the event that records a purge
@@ -36,26 +37,35 @@ RECORDS = (PURGE, EXPORTED, ALLOWED, PUBLISHED)
 BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has a few thousand; a longer text is a whole event, purged by its id
 SALT_BYTES = 16
-SPELLED_LETTERS_MIN = 4  # a shorter value matches only literally, because other spellings would be other words
 BURY_EVENTS = 500  # per transaction; other writers wait some tens of milliseconds for it
 BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)  # earlier than every event
 FIRST_EVENTS = 5  # shown for confirmation
+AROUND_MAX = 3  # places shown of each spelling of a value
 
 Quoting = TypeVar("Quoting", Reply, Belief)  # what was made from text, and may contain a purged value
 
-# A value may match from the start of a word, from a punctuation mark or from an underscore.
-_BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
+# The lengths of strings in files of encoded events (MessagePack), which may look like letters before a string.
+_PACKED_LENGTH = re.compile(rb"\xd9.|\xda..|\xdb....", re.DOTALL)
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class ValueMatches(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the value of a purge occurs in an event."""
+
+    matches: Sequence[Match] = ()
+    inside: Sequence[Match] = ()  # longer words with the value, of an event that is not selected
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The conditions of a purge, which selects the events that meet all of them. Raises InvalidInput if none is set.
 
     `value` is a text to find in the name of an event, in its context, or in a string or key of its data. It matches
-    literally, or as whole words that differ in case, Unicode normalization, spaces, punctuation or separators.
+    whole tokens, in any spelling; with `anywhere`, it also matches inside of words. See `purged_values`.
     """
 
     ids: frozenset[EventId] = frozenset()  # an event must have one of these ids
+    matching: str | None = None  # a subject in words; `fits` ignores it, because a search finds the events
     value: str | None = None
+    anywhere: bool = False
     session: str | None = None
     agent: str | None = None
     user: str | None = None
@@ -65,15 +75,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.conditions:
             raise InvalidInput(
-                "nothing is selected, and a purge never removes everything; give ids, a value, a session, an agent, "
-                "a user or a time"
+                "nothing is selected, and a purge never removes everything; give ids, words, a value, a session, an "
+                "agent, a user or a time"
             )
         for name in ("since", "until"):
             at = getattr(self, name)
             if not isinstance(at, datetime | None):
                 raise InvalidInput(f"{name} is {at!r}, which is not a time; give an aware datetime")
         EventQuery(since=self.since, until=self.until)  # raises for a time without a zone
-        for name in ("value", "session", "agent", "user"):
+        for name in ("matching", "value", "session", "agent", "user"):
             text = getattr(self, name)
             if not isinstance(text, str | None):
                 raise InvalidInput(f"the {name} to purge is {text!r}, which is no text; give a text")
@@ -81,6 +91,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 check_unicode(f"the {name} to purge", text)
             if text is not None and not text.strip():
                 raise InvalidInput(f"the {name} to purge is {text!r}, which would match nearly everything; give a text")
+        if self.ids and self.matching is not None:
+            raise InvalidInput("give ids or words that the events match, not both")
         if self.value is not None and len(self.value) > VALUE_CHARACTERS_MAX:
             raise InvalidInput(
                 f"the value to purge has {len(self.value):,} characters; give {VALUE_CHARACTERS_MAX:,} or fewer, "
@@ -94,18 +106,34 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def conditions(self) -> tuple[str, ...]:
         """The names of the conditions that are set."""
-        return tuple(name for name in self.__struct_fields__ if getattr(self, name) not in (None, frozenset()))
+        fields = (name for name in self.__struct_fields__ if name != "anywhere")
+        return tuple(name for name in fields if getattr(self, name) not in (None, frozenset()))
+
+    @cached_property
+    def searched_value(self) -> PurgedValue | None:
+        """The value, prepared for a search."""
+        return None if self.value is None else PurgedValue(self.value, anywhere=self.anywhere)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The session, agent and user of the selection, without those that are not set."""
+        return tuple(text for text in (self.session, self.agent, self.user) if text is not None)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The value, session, agent and user of the selection, without those that are not set."""
-        return tuple(text for text in (self.value, self.session, self.agent, self.user) if text is not None)
+        """The value and the names of the selection, without those that are not set."""
+        return self.names if self.value is None else (self.value, *self.names)
 
     def fits(self, event: Event) -> bool:
         """Return True if the purge selects this event. Tombstones are never selected.
 
         Records of purges and exports are selected only by id, value, session, agent or user, not by time alone.
         """
+        value = self.searched_value
+        return self._fits_otherwise(event) and (value is None or any(map(value.is_in, _strings(event))))
+
+    def _fits_otherwise(self, event: Event) -> bool:
+        """Return True if an event meets all conditions apart from the value."""
         context = event.context
         return (
             not is_tombstone(event)
@@ -114,13 +142,35 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (self.agent is None or context.agent == self.agent)
             and (self.user is None or context.user == self.user)
             and _is_between(event, self.since, self.until)
-            and (self.value is None or _is_in_event(self.value, event))
             and (event.name not in RECORDS or bool(self.ids or self.texts))
         )
 
+    def find_in(self, event: Event) -> ValueMatches | None:
+        """Return where the value occurs in an event, or None if the purge does not select the event.
+
+        The event is not selected either if the value occurs only inside of longer words; these are in the result.
+        """
+        if not self._fits_otherwise(event):
+            return None
+        value = self.searched_value
+        if value is None:
+            return ValueMatches()
+        texts = list(filter(value.may_be_in, map(SearchedText, _strings(event))))
+        if matches := [match for text in texts for match in value.matches(text)]:
+            return ValueMatches(matches=matches)
+        inside = [match for text in texts for match in value.words_with(text)]
+        return ValueMatches(inside=inside) if inside else None
+
     def is_in(self, text: str) -> bool:
-        """Return True if `text` contains `value`, literally or in another spelling."""
-        return self.value is not None and _contains(text, self.value, FoldedText(self.value).letters)
+        """Return True if `text` contains `value`."""
+        return self.searched_value is not None and self.searched_value.is_in(text)
+
+    def is_in_bytes(self, content: bytes) -> bool:
+        """Return True if a file of encoded events with this content may contain `value`."""
+        decoded = content.decode("utf-8", "replace")
+        return self.is_in(decoded) or self.is_in(
+            _PACKED_LENGTH.sub(lambda found: b" " * len(found[0]), content).decode("utf-8", "replace")
+        )
 
     def to_purge(self, *, at: datetime, tombstone: Tombstone) -> Purge | None:
         """Return the record that applies this selection to events that arrive later.
@@ -131,7 +181,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.ids:
             return None
         salt = secrets.token_bytes(SALT_BYTES)
-        value, is_spelled = (None, False) if self.value is None else _text_to_match(self.value)
+        value = self.searched_value
+        inside = None if value is None else value.inside
         return Purge(
             tombstone=tombstone,
             at=at,
@@ -139,22 +190,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             session=_keyed_digest(self.session, salt),
             agent=_keyed_digest(self.agent, salt),
             user=_keyed_digest(self.user, salt),
-            value=_keyed_digest(value, salt),
-            value_characters=len(value or ""),
-            is_spelled=is_spelled,
+            form=None if value is None else value.form,
+            value=None if value is None else _keyed_digest(value.normal, salt),
+            value_characters=0 if value is None else len(value.normal),
+            inside=_keyed_digest(inside, salt),
+            inside_characters=len(inside or ""),
             since=self.since,
             until=self.until,
         )
-
-
-def _text_to_match(value: str) -> tuple[str, bool]:
-    """Return the text that a purge looks for, and whether it is found in every spelling of the value.
-
-    It is the letters and digits of the value. If there are fewer than SPELLED_LETTERS_MIN of them, it is the value
-    itself, which is then found only as it is spelled.
-    """
-    letters = FoldedText(value).letters
-    return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +211,12 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     user: bytes | None = None
     value: bytes | None = None
     value_characters: int = 0
-    is_spelled: bool = False  # the digest covers only letters and digits, so that it matches any spelling
+    form: Form | None = None  # of the value; None in the purges of earlier versions, which match as they did
+    inside: bytes | None = None  # the digest of the folded value, if it also matches inside of words
+    inside_characters: int = 0
+    is_spelled: bool = (
+        False  # in a purge of an earlier version: the digest covers the letters and digits of whole words
+    )
     since: datetime | None = None
     until: datetime | None = None
     lifts: EventId | None = None  # set if this record only allows the value of that purge again; it selects no events
@@ -185,8 +233,12 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of(self, value: str) -> bool:
         """Return True if `value` is the only condition of the purge, and it was not allowed again since."""
-        text, is_spelled = _text_to_match(value)
-        return self.is_of_value and self.is_spelled == is_spelled and _keyed_digest(text, self.salt) == self.value
+        if not self.is_of_value:
+            return False
+        if self.form is None:
+            return earlier.is_value(value, is_spelled=self.is_spelled, matches=self._is_value)
+        asked = PurgedValue(value)
+        return asked.form == self.form and self._is_value(asked.normal)
 
     def lift(self, *, at: datetime, tombstone: Tombstone) -> Purge:
         """Return a record that allows the value of this purge again. Events from before the purge stay purged.
@@ -198,8 +250,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     def fits(self, event: Event, texts: Iterable[SearchedText] | None = None) -> bool:
         """Return True if this purge selects the event.
 
-        A match begins at the start of a word or at a punctuation mark, never inside a word. `texts` are the strings of
-        the event, which a caller that checks several purges can prepare once.
+        `texts` are the strings of the event, which a caller that checks several purges can prepare once.
         """
         if self.lifts is not None:
             return False
@@ -221,34 +272,31 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_in(self, searched: SearchedText) -> bool:
         """Return True if `searched` contains the value of this purge."""
-        size, text = self.value_characters, searched.text
-        if len(text) < size:
-            return False
-        if self.is_spelled:
-            return any(_keyed_digest(part, self.salt) == self.value for part in searched.folded.parts(size))
-        return any(_keyed_digest(part, self.salt) == self.value for part in self._parts(text))
+        if self.form is None:
+            parts = earlier.parts(searched, self.value_characters, is_spelled=self.is_spelled)
+            return any(map(self._is_value, parts))
+        if any(map(self._is_value, searched.parts(self.form, self.value_characters))):
+            return True
+        return self.inside is not None and any(map(self._is_inside, searched.parts_inside(self.inside_characters)))
 
     def written_in(self, text: str) -> str | None:
         """Return the value as it is spelled in `text`; None if `text` does not contain it."""
-        if not self.is_spelled:
-            return next((part for part in self._parts(text) if _keyed_digest(part, self.salt) == self.value), None)
-        written = unicodedata.normalize("NFKC", text)
-        words = [(word.start(), word.end(), word[0].casefold()) for word in _LETTERS.finditer(written)]
-        for number, (start, _, _) in enumerate(words):
-            letters = ""
-            for _, end, word in words[number:]:
-                letters += word
-                if len(letters) == self.value_characters and _keyed_digest(letters, self.salt) == self.value:
-                    return written[start:end]
-                if len(letters) >= self.value_characters:
-                    break
-        return None
+        if self.form is None:
+            return earlier.written_in(text, self.value_characters, is_spelled=self.is_spelled, matches=self._is_value)
+        searched = SearchedText(text)
+        part = next(filter(self._is_value, searched.parts(self.form, self.value_characters)), None)
+        if part is None and self.inside is not None:
+            part = next(filter(self._is_inside, searched.parts_inside(self.inside_characters)), None)
+        if part is None:
+            return None
+        value = PurgedValue(part, anywhere=self.inside is not None)
+        return next((match.text for match in value.matches(searched)), part)
 
-    def _parts(self, text: str) -> Iterator[str]:
-        """Yield every part of a text that has the length of the value and starts at a word or punctuation mark."""
-        size = self.value_characters
-        starts = (match.start() for match in _BEGINNING.finditer(text, 0, max(0, len(text) - size + 1)))
-        return (text[start : start + size] for start in starts)
+    def _is_value(self, part: str) -> bool:
+        return _keyed_digest(part, self.salt) == self.value
+
+    def _is_inside(self, part: str) -> bool:
+        return _keyed_digest(part, self.salt) == self.inside
 
 
 class PurgeFilter:
@@ -309,10 +357,18 @@ def is_same_or_tombstone(stored: Event, event: Event) -> bool:
 
 
 class SearchedLog(QueriedLog, Protocol):
-    """The part of `EventLog` that `find` and `fitting` need."""
+    """The part of `EventLog` that `find` needs."""
 
     async def get(self, identifier: EventId) -> Event | None: ...
     async def read(self, after: int, *, limit: int) -> list[Event]: ...
+
+
+class ValueMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One spelling of a purged value that was found, or one longer word that contains the value."""
+
+    text: str
+    events: int  # the number of events with it
+    around: tuple[str, ...]  # it with the characters around it, as it was found first; at most AROUND_MAX places
 
 
 class PurgeMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,7 +378,31 @@ class PurgeMatch(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, int]  # the number of events with each name
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest events, oldest first
-    spellings: dict[str, int] = {}  # spellings of the value and their number of events, most frequent first
+    matches: tuple[ValueMatch, ...] = ()  # every different spelling of the value, most frequent first
+    inside: tuple[ValueMatch, ...] = ()  # longer words with the value in events that are not selected
+
+
+class _Tally:
+    """Counts the different matches in events, and collects what is around them."""
+
+    def __init__(self) -> None:
+        self._events: Counter[str] = Counter()
+        self._around: dict[str, dict[str, None]] = {}
+
+    def add(self, matches: Iterable[Match]) -> None:
+        """Count the matches in one event."""
+        found = list(matches)
+        self._events.update({match.text for match in found})
+        for match in found:
+            around = self._around.setdefault(match.text, {})
+            if len(around) < AROUND_MAX:
+                around.setdefault(f"{match.before}{match.text}{match.after}")
+
+    @property
+    def matches(self) -> tuple[ValueMatch, ...]:
+        """All different matches, most frequent first."""
+        counts = sorted(self._events.items(), key=lambda each: (-each[1], each[0]))
+        return tuple(ValueMatch(text=text, events=count, around=tuple(self._around[text])) for text, count in counts)
 
 
 async def find(log: SearchedLog, selection: Selection) -> PurgeMatch:
@@ -331,10 +411,17 @@ async def find(log: SearchedLog, selection: Selection) -> PurgeMatch:
     names: Counter[str] = Counter()
     sessions: set[str] = set()
     first: list[Event] = []
-    spellings: Counter[str] = Counter()
-    async for events in fitting(log, selection):
-        for event in events if selection.value is not None else ():
-            spellings.update(_spellings(event, selection.value or ""))
+    matches, inside = _Tally(), _Tally()
+    async for batch in _candidates(log, selection):
+        events = []
+        for event in batch:
+            found = selection.find_in(event)
+            if found is None:
+                continue
+            matches.add(found.matches)
+            inside.add(found.inside)
+            if not found.inside:
+                events.append(event)
         ids += [event.id for event in events]
         names.update(event.name for event in events)
         sessions.update(event.context.session for event in events if event.context.session is not None)
@@ -344,35 +431,32 @@ async def find(log: SearchedLog, selection: Selection) -> PurgeMatch:
         names=dict(sorted(names.items())),
         sessions=tuple(sorted(sessions)),
         first=tuple(first),
-        spellings=dict(sorted(spellings.items(), key=lambda each: (-each[1], each[0]))),
+        matches=matches.matches,
+        inside=inside.matches,
     )
 
 
-async def fitting(log: SearchedLog, selection: Selection) -> AsyncIterator[list[Event]]:
-    """Yield the stored events that the selection matches, in batches, each event once."""
+def _candidates(log: SearchedLog, selection: Selection) -> AsyncIterator[list[Event]]:
+    """Yield the stored events that the selection may match, in batches, each event once."""
     if selection.ids:
-        found = [await log.get(identifier) for identifier in sorted(selection.ids)]
-        read = _once([event for event in found if event is not None])
-    elif selection.conditions == ("value",):
-        read = _whole_log(log)
-    else:
-        read = latest_first(
-            log,
-            EventQuery(
-                session=selection.session,
-                agent=selection.agent,
-                user=selection.user,
-                since=selection.since,
-                until=selection.until,
-            ),
-        )
-    async for events in read:
-        if fits := [event for event in events if selection.fits(event)]:
-            yield fits
+        return _with_ids(log, selection.ids)
+    if selection.conditions == ("value",):
+        return _whole_log(log)
+    return latest_first(
+        log,
+        EventQuery(
+            session=selection.session,
+            agent=selection.agent,
+            user=selection.user,
+            since=selection.since,
+            until=selection.until,
+        ),
+    )
 
 
-async def _once(events: list[Event]) -> AsyncIterator[list[Event]]:
-    yield events
+async def _with_ids(log: SearchedLog, ids: frozenset[EventId]) -> AsyncIterator[list[Event]]:
+    found = [await log.get(identifier) for identifier in sorted(ids)]
+    yield [event for event in found if event is not None]
 
 
 async def _whole_log(log: SearchedLog) -> AsyncIterator[list[Event]]:
@@ -389,76 +473,8 @@ def _is_between(event: Event, since: datetime | None, until: datetime | None) ->
     return (since is None or event.at >= since) and (until is None or event.at < until)
 
 
-class FoldedText:
-    """The letters and digits of a text with upper and lower case made equal, and the bounds of its words."""
-
-    def __init__(self, text: str) -> None:
-        self.letters = ""
-        self._begins: list[int] = []
-        self._ends: set[int] = set()
-        words = _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
-        length = 0
-        for word in words:
-            self._begins.append(length)
-            length += len(word)
-            self._ends.add(length)
-        self.letters = "".join(words)
-
-    def parts(self, size: int) -> Iterator[str]:
-        """Yield every sequence of consecutive whole words that has exactly `size` letters and digits."""
-        return (self.letters[begin : begin + size] for begin in self._begins if begin + size in self._ends)
-
-
-class SearchedText:
-    """A text that is searched for several values. Its `FoldedText`, which takes most of the time, is made only once."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    @cached_property
-    def folded(self) -> FoldedText:
-        return FoldedText(self.text)
-
-
-_LETTERS = re.compile(r"[^\W_]+")
-
-
-def _is_in_event(value: str, event: Event) -> bool:
-    letters = FoldedText(value).letters
-    if len(letters) < SPELLED_LETTERS_MIN:
-        return any(value in text for text in _strings(event, needle=value.encode("utf-8", "surrogatepass")))
-    return any(_contains(text, value, letters) for text in _strings(event))
-
-
-def _contains(text: str, value: str, letters: str) -> bool:
-    """Return True if a text contains a value literally, or, for a value that is not short, in another spelling."""
-    return value in text or (len(letters) >= SPELLED_LETTERS_MIN and letters in FoldedText(text).parts(len(letters)))
-
-
-def _spellings(event: Event, value: str) -> set[str]:
-    """Return the spellings in which a value occurs in an event."""
-    letters = FoldedText(value).letters
-    found: set[str] = set()
-    for text in _strings(event):
-        if value in text:
-            found.add(value)
-        if len(letters) < SPELLED_LETTERS_MIN:
-            continue
-        written = unicodedata.normalize("NFKC", text)
-        words = [(word.start(), word.end(), word[0].casefold()) for word in _LETTERS.finditer(written)]
-        for number, (start, *_) in enumerate(words):
-            length, last = 0, number
-            while last < len(words) and length < len(letters) and letters.startswith(words[last][2], length):
-                length += len(words[last][2])
-                last += 1
-            if length == len(letters):
-                found.add(written[start : words[last - 1][1]])
-    # Punctuation around a value belongs to no word, so the bare words are not another spelling.
-    return {each for each in found if each == value or each not in value or value not in found}
-
-
-def _strings(event: Event, needle: bytes = b"") -> Iterator[str]:
-    """Yield every string of an event. The data is skipped if it cannot contain the bytes `needle`."""
+def _strings(event: Event) -> Iterator[str]:
+    """Yield every string of an event."""
     yield event.name
     context = event.context
     for name in context.__struct_fields__:
@@ -466,9 +482,7 @@ def _strings(event: Event, needle: bytes = b"") -> Iterator[str]:
             yield text
     for label in context.labels:
         yield from label
-    # Without a backslash, every string is in the JSON literally.
-    if needle in event.body or b"\\" in event.body:
-        yield from _texts(event.data)
+    yield from _texts(event.data)
 
 
 def _quoted_strings(quoting: Reply | Belief) -> Iterator[str]:
@@ -510,6 +524,29 @@ def steps(identifiers: Sequence[EventId]) -> Iterator[Sequence[EventId]]:
         yield identifiers[start : start + BURY_EVENTS]
 
 
+ItemKind: TypeAlias = Literal["mark", "crystal", "belief", "event"]
+Because: TypeAlias = Literal["matches", "descends", "rests"]
+
+
+class PurgeItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a purge by words would remove."""
+
+    id: EventId
+    number: str  # like #12
+    kind: ItemKind
+    name: str  # the name of the event
+    at: datetime
+    text: str  # short
+    because: Because  # its own words match; it descends from the event `of`; or it rests on it, as a crystal does
+    of: str | None = None  # the number of that event
+    can_be_retracted: bool = False  # retracting keeps it in the history
+
+    @property
+    def is_selected(self) -> bool:
+        """True if the purge selects this event itself. What rests on such events goes with them."""
+        return self.because != "rests"
+
+
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a purge or of its dry run."""
 
@@ -519,6 +556,8 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest events, to recognise them; empty after the purge
     spellings: dict[str, int] = {}  # spellings of the value and their number of events; empty after the purge
+    matches: tuple[ValueMatch, ...] = ()  # the same spellings with the text around them; empty after the purge
+    inside: tuple[ValueMatch, ...] = ()  # longer words with the value in events that stay; empty after the purge
     record: EventId | None = None  # the event that records the purge; None for a dry run
     applies_later: bool = False  # the purge was recorded, so it also applies to matching events that arrive later
     exports: tuple[str, ...] = ()  # rewritten files, including command files
@@ -526,3 +565,5 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     remade: tuple[Crystal, ...] = ()  # crystals that were made again from the remaining sources
     ended: tuple[Waiting, ...] = ()  # crystals of purged events that were not made again, with the reasons
     unreached: tuple[str, ...] = ()  # what is left for the person to do, one sentence each
+    items: tuple[PurgeItem, ...] = ()  # what a purge by words would remove, best first; empty after the purge
+    similar: tuple[PurgeItem, ...] = ()  # events with only some of the words, which stay

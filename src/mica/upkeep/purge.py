@@ -9,7 +9,7 @@ import asyncio
 import platform
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,6 @@ from mica.clients.spool import Spools
 from mica.crystals.periods import Survivor
 from mica.crystals.requests import Crystallized, RemovedCrystals
 from mica.crystals.survivors import SURVIVORS, crystals_to_remake, survivors
-from mica.crystals.teachings import teachings_citing
 from mica.errors import InvalidInput
 from mica.events.follower import history
 from mica.events.leftovers import purge_traces
@@ -47,16 +46,18 @@ from mica.model.event import (
     make_tombstone,
     tombstone_of,
 )
-from mica.model.teaching import PROMOTED
 from mica.navigation.api import Trails
 from mica.navigation.trails.publication import add_published_files
-from mica.navigation.trails.records import find_naming_events
 from mica.private_files import make_folder
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purges import ALLOWED, BY_HAND, EXPORTED, PURGE, Purged, PurgeMatch, Selection, find, steps
+from mica.upkeep.purge_listing import ListBeliefs, list_matching, list_no_beliefs, selected_ids
+from mica.upkeep.quotations import find_quotations
 from mica.upkeep.retention import OFF, RETENTION, RetentionResult, due
 
+VALUE_CHARACTERS_MIN = 4  # a shorter value is part of many texts
+NOTHING = PurgeMatch(ids=(), names={}, sessions=(), first=())
 LATEST_CRYSTALS = 1_000  # the latest crystals, which are searched for those that were made during a purge
 
 
@@ -64,7 +65,8 @@ class Purger:
     """Removes content from the store of a space, from events that wait to be stored, and from files that mica wrote.
 
     `trails` returns the trails of the space: they may be published as files, which a purge must rewrite. `remake` makes
-    new crystals (summaries) in place of those that summarized a removed event.
+    new crystals (summaries) in place of those that summarized a removed event. `list_beliefs` returns the beliefs that
+    rest on the events with certain ids.
     """
 
     def __init__(
@@ -76,6 +78,8 @@ class Purger:
         spools: Spools | None,
         trails: Callable[[], Trails],
         remake: Callable[[RemovedCrystals], Awaitable[Crystallized]],
+        zone: tzinfo | None = None,
+        list_beliefs: ListBeliefs = list_no_beliefs,
     ) -> None:
         self._store = store
         self._log = log
@@ -83,12 +87,19 @@ class Purger:
         self._spools = spools
         self._trails = trails
         self._remake = remake
+        self._zone = zone
+        self._list_beliefs = list_beliefs
 
     async def purge(
         self,
         *,
         ids: Event | Ref | Iterable[Reference] = (),
+        matching: str | None = None,
+        keep: Event | Ref | Iterable[Reference] = (),
+        with_descendants: bool = True,
         value: str | None = None,
+        anywhere: bool = False,
+        really: bool = False,
         session: str | None = None,
         agent: str | None = None,
         user: str | None = None,
@@ -99,18 +110,40 @@ class Purger:
     ) -> Purged:
         """Remove the content of every event that matches all conditions. See `Memory.purge` for details."""
         check_several("ids", ids)
+        check_several("keep", keep)
         await self._log.collect()
         published = () if dry_run else await self._trails().publications()
         await (self._log.stored() if dry_run else self._log.clear())
-        named = [await self._log.get(each) for each in ([ids] if isinstance(ids, Event | Ref) else ids)]
+        named = await self._resolve(ids)
         if records := [event.number for event in named if event.name in (PURGE, ALLOWED)]:
             raise InvalidInput(
                 f"{', '.join(records)} records a purge and cannot be purged: tombstones refer to it, and it holds no "
                 "purged content; leave it out"
             )
         known = frozenset([event.id for event in named])
-        selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
+        selection = Selection(
+            ids=known,
+            matching=matching,
+            value=value,
+            anywhere=anywhere,
+            session=session,
+            agent=agent,
+            user=user,
+            since=since,
+            until=until,
+        )
         _check_reason(reason, selection)
+        _check_value(value, anywhere=anywhere, really=really)
+        kept = await self._resolve(keep)
+        if matching is not None:
+            if not dry_run:
+                raise InvalidInput(
+                    "what matches words must be seen before it is purged: call purge(matching=…, dry_run=True), look "
+                    "at `items`, and pass the ids of those to purge as `ids`"
+                )
+            return await self._list(matching, selection, keep=kept, with_descendants=with_descendants)
+        if kept:
+            raise InvalidInput("`keep` leaves out some of what matches words; give `matching`, or leave `keep` out")
         if dry_run:
             return _purged(await self._match(selection))
         names = await self._trails().chosen_names()
@@ -124,6 +157,29 @@ class Purger:
             purged = add_published_files(purged, await self._trails().republish(published))
         await self._log.notify_purged()  # again: caches were filled while crystals were made again
         return purged
+
+    async def _resolve(self, references: Event | Ref | Iterable[Reference]) -> list[Event]:
+        return [
+            await self._log.get(each) for each in ([references] if isinstance(references, Event | Ref) else references)
+        ]
+
+    async def _list(
+        self, matching: str, selection: Selection, *, keep: Sequence[Event], with_descendants: bool
+    ) -> Purged:
+        """Return what a purge of everything about `matching` would remove."""
+        listing = await list_matching(
+            self._store,
+            matching,
+            now=self._clock(),
+            zone=self._zone,
+            keep=keep,
+            with_descendants=with_descendants,
+            fits=selection.fits,
+            list_beliefs=self._list_beliefs,
+        )
+        ids = frozenset(selected_ids(listing.items))
+        match = await self._match(Selection(ids=ids)) if ids else NOTHING
+        return msgspec.structs.replace(_purged(match), items=listing.items, similar=listing.similar)
 
     async def _empty_caches(self) -> None:
         """Remove the purged text from the files that hooks read, from spools, and from the caches of this process."""
@@ -162,13 +218,16 @@ class Purger:
         )
         await self._bury_late(match.ids, tombstone)
         await self._log.clear()
-        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
+        holds_value = None if selection.value is None else selection.is_in_bytes
+        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.names, holds_value=holds_value)
         rewritten, unreached = await self._purge_exports(exports, match, selection=selection, tombstone=tombstone)
         quoting = await self._describe_quoting_files(match.ids)
         purged = msgspec.structs.replace(
             _purged(match),
             first=(),
             spellings={},
+            matches=(),
+            inside=(),
             record=tombstone.purge,
             applies_later=purge is not None,
             exports=rewritten,
@@ -210,24 +269,9 @@ class Purger:
         purged event.
         """
         match = await find(self._store.log, selection)
-        known = set(match.ids)
-        crystals = [each for each in await self._store.crystals.citing(match.ids) if each not in known]
-        teachings = [
-            each for each in await teachings_citing(self._store.log, [*match.ids, *crystals]) if each not in known
-        ]
-        trails = [
-            each
-            for each in await find_naming_events(self._store.log, self._store.trails, match.ids)
-            if each.id not in known
-        ]
-        names = Counter({**match.names})
-        names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
-        names.update(event.name for event in trails)
-        ids = (*(event.id for event in trails), *teachings, *crystals, *match.ids)
-        receipts = [each for each in await receipts_quoting(self._store.log, ids) if each.id not in known]
-        names.update(event.name for event in receipts)
-        ids = (*(event.id for event in receipts), *ids)
-        return msgspec.structs.replace(match, ids=ids, names=dict(sorted(names.items())))
+        quotations = await find_quotations(self._store, match.ids)
+        names = Counter(match.names) + Counter(quotations.names)
+        return msgspec.structs.replace(match, ids=(*quotations.ids, *match.ids), names=dict(sorted(names.items())))
 
     async def _matching(self, match: PurgeMatch, name: str) -> dict[EventId, Event]:
         if not match.names.get(name):
@@ -365,6 +409,17 @@ def _quoted(record: Event) -> Quoted:
         return Quoted()  # another program's event
 
 
+def _check_value(value: str | None, *, anywhere: bool, really: bool) -> None:
+    """Raise InvalidInput for a value that is too short to be meant, and for `anywhere` without a value."""
+    if anywhere and value is None:
+        raise InvalidInput("`anywhere` says how a value is searched; give the value, too")
+    if value is not None and len(value.strip()) < VALUE_CHARACTERS_MIN and not really:
+        raise InvalidInput(
+            f"the value to purge has fewer than {VALUE_CHARACTERS_MIN} characters, so it may match much that is not "
+            "meant; give a longer one, or confirm it with --really (`really` in Python and over HTTP)"
+        )
+
+
 def _check_reason(reason: str, selection: Selection) -> None:
     """Raise InvalidInput if `reason` cannot be stored in a tombstone, for example because it has the purged text."""
     if not isinstance(reason, str):
@@ -385,5 +440,7 @@ def _purged(match: PurgeMatch) -> Purged:
         names=match.names,
         sessions=match.sessions,
         first=match.first,
-        spellings=match.spellings,
+        spellings={each.text: each.events for each in match.matches},
+        matches=match.matches,
+        inside=match.inside,
     )

@@ -325,7 +325,7 @@ def test_megabytes_of_injected_text_are_taken_out_in_one_pass(path: Path) -> Non
     "spoken",
     [
         user("body of a skill", isMeta=True),
-        user("summary", isCompactSummary=True),
+        user("", isCompactSummary=True),
         user("shown only", isVisibleInTranscriptOnly=True),
         user("<local-command-stdout>ok</local-command-stdout>"),
         user("<bash-input>git status</bash-input>"),

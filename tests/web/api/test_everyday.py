@@ -44,6 +44,48 @@ async def test_a_purge_needs_a_confirmation_of_the_same_selection(client: httpx2
     assert "hunter2" not in (await client.get("/api/events/query")).text
 
 
+async def test_a_subject_is_listed_before_it_is_purged_or_retracted(client: httpx2.AsyncClient) -> None:
+    """keeps: K-53. Issue 18."""
+    for text in ("The staging proxy is slow", "The proxy on staging fails", "The cookie is set late"):
+        await client.post("/api/mark", json={"text": text, "session": "s1"})
+    subject = {"matching": "everything about the staging proxy", "keep": ["#2"]}
+
+    preview = (await client.post("/api/purge", json=subject)).json()
+    retracting = (await client.post("/api/purge", json=subject | {"retract": True})).json()
+    mixed = await client.post("/api/purge", json=subject | {"retract": True, "confirm": preview["confirm"]})
+    retracted = (
+        await client.post("/api/purge", json=subject | {"retract": True, "confirm": retracting["confirm"]})
+    ).json()
+    log = (await client.get("/api/events/query")).text
+    preview = (await client.post("/api/purge", json=subject)).json()
+    done = (await client.post("/api/purge", json=subject | {"confirm": preview["confirm"]})).json()
+
+    assert [item["text"] for item in preview["items"] if item["because"] == "matches"] == ["The staging proxy is slow"]
+    assert mixed.status_code == 422
+    assert retracted["retracted"] == [preview["items"][0]["id"]]
+    assert "The staging proxy is slow" in log
+    assert (done["confirm"], done["items"]) == (None, [])
+    assert "The staging proxy is slow" not in (await client.get("/api/events/query")).text
+    assert (await client.post("/api/purge", json={"ids": ["#2"], "retract": True})).status_code == 422
+    nothing = (await client.post("/api/purge", json={"matching": "kitchen sink"})).json()
+    assert (nothing["events"], nothing["items"]) == (0, [])
+
+
+async def test_a_short_value_must_be_confirmed_and_neighbours_are_shown(client: httpx2.AsyncClient) -> None:
+    """keeps: K-53. Issue 18."""
+    await client.post("/api/mark", json={"text": "We called it abc and prod-web-01-backup"})
+
+    refused = await client.post("/api/purge", json={"value": "abc"})
+    taken = (await client.post("/api/purge", json={"value": "abc", "really": True})).json()
+    whole = (await client.post("/api/purge", json={"value": "prod-web-01"})).json()
+    inside = (await client.post("/api/purge", json={"value": "prod-web-01", "anywhere": True})).json()
+
+    assert refused.status_code == 422
+    assert (taken["events"], whole["events"], inside["events"]) == (1, 0, 1)
+    assert whole["inside"][0]["text"] == "prod-web-01-backup"
+    assert inside["matches"][0]["around"] == ["We called it abc and prod-web-01-backup"]
+
+
 async def test_a_purge_lists_the_crystals_it_made_again(client: httpx2.AsyncClient) -> None:
     """keeps: K-53"""
     for word in ("first", "second", "third", "fourth", "fifth", "sixth", "hunter2"):

@@ -15,7 +15,7 @@ from datetime import datetime
 
 import msgspec
 
-from mica.clients.prompts import Prompt, PromptFilter, SlashCommand, TypedPrompt, parse_command
+from mica.clients.prompts import Prompt, PromptFilter, SlashCommand, TypedPrompt, element, parse_command
 from mica.clients.records import Count, Shape, TextPart, text_of
 
 # Record types without events. Claude Code writes `attachment` for hooks and re-attached files, and also for prompts
@@ -259,16 +259,10 @@ def _typed(content: str | Sequence[ClaudeBlock | TextPart] | None, origin: Speak
     if text.startswith(PROMPTS.openings):
         return None
     if text.startswith(("<command-name>", "<command-message>")):
-        name = (_inside(text, "command-name") or "").strip().removeprefix("/")
-        return SlashCommand(name, (_inside(text, "command-args") or "").strip()) if name else None
+        name = (element(text, "command-name") or "").strip().removeprefix("/")
+        return SlashCommand(name, (element(text, "command-args") or "").strip()) if name else None
     if text.startswith("<user-memory-input>"):
-        text = (_inside(text, "user-memory-input") or "").strip()
+        text = (element(text, "user-memory-input") or "").strip()
     if not text and isinstance(content, list | tuple) and any(part.type == "image" for part in content):
         text = "[image]"
     return TypedPrompt(text) if text else None
-
-
-def _inside(text: str, tag: str) -> str | None:
-    _, opening, rest = text.partition(f"<{tag}>")
-    inside, closing, _ = rest.partition(f"</{tag}>")
-    return inside if opening and closing else None

@@ -2,8 +2,8 @@
 
 `~/.claude/projects/<folder>/<session>.jsonl` has one record per line; subagents write separate files next to it. Every
 read, search, edit and command becomes an event in the order of access, with its lines, tokens and hash. Prompts,
-commits and the agent's closing words become marks, verbatim except for secrets. Text that hooks, mica or Claude Code
-itself inserted is ignored.
+commits, the agent's closing words and its summaries become marks, verbatim except for secrets. Text that hooks, mica or
+Claude Code itself inserted is ignored.
 
 The id of an event is derived from the id that the transcript gives a prompt, call or answer. So reading a file twice,
 in pieces or in another order gives the same ids, and so does reading a fork.
@@ -124,6 +124,8 @@ class ClaudeTranscript(EventBuilder):
             self._begin_untyped(record.prompt_id)
         for block in results:
             self._result(record, block)
+        if record.is_compact_summary:
+            self.summary(record.prompt_id or self._name(record), text_of(content))
         if results or _is_subagent(record):
             return
         prompt = typed(record)

@@ -26,7 +26,13 @@ from mica.model.event import Event
 NAME = "codex"
 PROMPTS = PromptFilter(
     injected=("environment_context", "user_instructions", "turn_aborted", "subagent_notification", "skill"),
-    openings=("# AGENTS.md instructions for ", "<user_shell_command>", "<user_action>", "<permissions instructions>"),
+    openings=(
+        "# AGENTS.md instructions for ",
+        "<user_shell_command>",
+        "<user_action>",
+        "<permissions instructions>",
+        "Another language model started to solve this problem",
+    ),
     has_commands=False,
 )
 PENDING_MAX = 10_000  # calls without a result; in a transcript with more, results are missing
@@ -141,6 +147,7 @@ class CodexPayload(msgspec.Struct, gc=False):
     usage: CodexUsage | None = None
     info: CodexTokenCounts | None = None
     last_agent_message: str | None = None
+    message: str | None = None
     command: list[str] | str | None = None
     aggregated_output: str | None = None
     exit_code: int | None = None
@@ -201,6 +208,7 @@ class CodexTranscript(EventBuilder):
                 self._add_answer(payload.response_id or str(payload.usage.total_tokens), payload.usage)
             case "compacted":
                 self.compact(f"{self.turn_id}:{self.at.isoformat()}", trigger=None)
+                self.summary(self.turn_id or self.session, payload.message or "")
             case "response_item":
                 self._item(payload)
             case "event_msg":

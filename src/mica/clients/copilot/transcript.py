@@ -85,6 +85,7 @@ class CopilotData(msgspec.Struct, rename="camel", gc=False):
     shutdown_type: str | None = None
     pre_compaction_tokens: Count | None = None
     post_compaction_tokens: Count | None = None
+    summary_content: str | None = None
 
 
 class CopilotRecord(msgspec.Struct, gc=False):
@@ -133,6 +134,7 @@ class CopilotTranscript(EventBuilder):
                 self._add_result(name, data)
             case "session.compaction_complete" if data.success is not False:
                 self.compact(name, trigger=None, before=data.pre_compaction_tokens, after=data.post_compaction_tokens)
+                self.summary(self.prompt_name or self.session, data.summary_content or "")
             case "session.shutdown":
                 self.release()
                 self.end(data.reason or data.shutdown_type)

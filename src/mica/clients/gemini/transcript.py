@@ -162,7 +162,10 @@ class GeminiTranscript(EventBuilder):
         if name in self.prompts or self.is_subagent:
             return
         self.prompts.add(name)
-        prompt = PROMPTS.typed(_text(message.content))
+        text = _text(message.content)
+        if "</state_snapshot>" in text:
+            self.summary(name, text)
+        prompt = PROMPTS.typed(text)
         if prompt is None:
             return
         self.release()

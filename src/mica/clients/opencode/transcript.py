@@ -172,8 +172,10 @@ class OpencodeTranscript(EventBuilder):
             if part.type == "tool" and part.state is not None:
                 self._call(part.call or part_name, part.tool or "(none)", part.state)
         text = join_texts([part.text for _, part in parts if part.type == "text" and not part.synthetic]).strip()
-        ended = message.finish in ("stop", "end_turn", "length") and bytes(message.summary) != b"true"
-        if text and ended and not self.is_subagent:
+        ended = message.finish in ("stop", "end_turn", "length")
+        if ended and bytes(message.summary) == b"true":
+            self.summary(message.parent or name, text)
+        elif text and ended and not self.is_subagent:
             self.hold_closing(message.parent or name, text)
             self.release_closing()
 

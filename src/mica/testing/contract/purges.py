@@ -92,6 +92,31 @@ class PurgeContract:
         assert await store.purges.all() == [purge]
         assert await store.files.verify() == []
 
+    @pytest.mark.parametrize("anywhere", [False, True])
+    async def test_a_value_matches_whole_tokens_now_and_on_arrival(self, store: Store, *, anywhere: bool) -> None:
+        """keeps: K-53, U-08. Issue 18: `prod-web-01` does not take `prod-web-01-backup`, in no block and no arrival."""
+        selection = Selection(value="prod-web-01", anywhere=anywhere)
+        whole = ["ssh prod-web-01.", '{"host": "PROD_WEB_1"}', "http://prod-web-01/x", "a=pröd-web-001;"]
+        inside = ["prod-web-01-backup", "old.prod-web-01", "prod-web-012"]
+        other = ["prod-web-1-2", "prod-web-02"]
+        texts = [*whole, *inside, *other]
+        await store.log.append([build(n, data={"text": text}) for n, text in enumerate(texts, start=1)])
+        while await store.files.age(START_AT + timedelta(days=1), limit=50):
+            pass
+
+        found = await find(store.log, selection)
+        purge = selection.to_purge(at=START_AT + timedelta(seconds=1_000), tombstone=TOMBSTONE)
+        assert purge is not None
+        await store.purges.add(purge)
+        await store.log.append([build(n, data={"text": text}) for n, text in enumerate(texts, start=101)])
+
+        taken = whole + (inside if anywhere else [])
+        assert set(found.ids) == {build(n).id for n, text in enumerate(texts, start=1) if text in taken}
+        assert {each.text for each in found.inside} == (set() if anywhere else set(inside))
+        arrived = (await store.log.read(0, limit=99))[len(texts) :]
+        assert [event.name == "event.purged" for event in arrived] == [text in taken for text in texts]
+        assert await store.purges.all() == [purge]
+
     async def test_an_event_purged_on_arrival_leaves_no_context(self, store: Store) -> None:
         """keeps: U-08. The context may be private, too, so neither the first nor a repeated append stores it."""
         await store.log.append([build(1), build(2, "event.purged", {"purge": TOMBSTONE.purge, "reason": "x"})])
@@ -135,8 +160,9 @@ class PurgeContract:
             Selection(session="s1", agent="a0"),
             Selection(until=second),
             Selection(since=second, agent="a1"),
-            Selection(value="key-77."),
-            Selection(value="key-7", user="ann", session="s2"),
+            Selection(value="key-77"),
+            Selection(value="key-7", anywhere=True),
+            Selection(value="key-8", user="ann", session="s2"),
             Selection(ids=frozenset([events[0].id, events[7].id, build(9_999).id])),
         ):
             found = await find(store.log, selection)

@@ -205,9 +205,10 @@ async def compare_chains(memory: Memory, request: CompareRequest) -> CompareAnsw
 
 
 class OpenSessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An active session, its agents, and its latest event."""
+    """An active session, its title, its agents, and its latest event."""
 
     session: str
+    title: str
     agents: tuple[str, ...]
     last_at: datetime
     last: EventOut
@@ -225,7 +226,11 @@ async def open_sessions(memory: Memory) -> OpenSessionList:
     return OpenSessionList(
         sessions=[
             OpenSessionAnswer(
-                session=each.session, agents=each.agents, last_at=each.last_at, last=event_document(each.last)
+                session=each.session,
+                title=each.title,
+                agents=each.agents,
+                last_at=each.last_at,
+                last=event_document(each.last),
             )
             for each in await memory.events.open_sessions()
         ]

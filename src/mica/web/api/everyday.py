@@ -22,7 +22,8 @@ from mica.model.mark import Relation
 from mica.navigation.places import Place
 from mica.search.search import Depth
 from mica.store.protocol import Sizes
-from mica.store.purges import BY_HAND
+from mica.store.purges import BY_HAND, PurgeItem, ValueMatch
+from mica.upkeep.purge_listing import retract_items, selected_ids
 from mica.web.api.fields import Budget, CrystalOut, Deadline, EventOut, Limit, Moment, Name, Reason, Reference, Words
 from mica.web.operations import API
 
@@ -367,7 +368,13 @@ class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The events to purge. Without `confirm`, the answer is a preview with the word to send as `confirm`."""
 
     ids: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=1_000)] = ()
+    matching: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)] | None = None  # a subject in words
+    keep: Annotated[tuple[Reference, ...], msgspec.Meta(max_length=1_000)] = ()  # events of what matches that stay
+    with_descendants: bool = True  # also the events that descend from those that match the words
+    retract: bool = False  # only retract what matches the words, which keeps it in the log
     value: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)] | None = None
+    anywhere: bool = False  # the value matches inside of longer words, too
+    really: bool = False  # needed for a value with fewer than 4 characters
     session: Name | None = None
     agent: Name | None = None
     user: Name | None = None
@@ -385,6 +392,11 @@ class PurgeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, int]
     sessions: tuple[str, ...]
     spellings: dict[str, int]  # each spelling of the value and the number of events with it; empty once they are purged
+    matches: tuple[ValueMatch, ...]  # the same with the text around it
+    inside: tuple[ValueMatch, ...]  # longer words that contain the value, in events that stay
+    items: tuple[PurgeItem, ...]  # what matches the words, best first; empty once it is purged
+    similar: tuple[PurgeItem, ...]  # events with only some of the words, which stay
+    retracted: tuple[str, ...]  # ids of events that were retracted instead of purged
     first: list[EventOut]
     record: str | None
     applies_later: bool  # the purge also applies to matching events that arrive later
@@ -401,18 +413,29 @@ async def purge(memory: Memory, request: PurgeRequest) -> PurgeAnswer:
     """Remove the content of every event that matches all fields; a tombstone remains in its place.
 
     It takes two requests. Without `confirm`, the answer is a preview that contains a word. The same request with that
-    word as `confirm` purges the events. This second request is refused if other events match by then.
+    word as `confirm` purges the events. This second request is refused if other events match by then. `matching` finds
+    everything about a subject: `items` of the preview lists the events, and `keep` leaves some of them out.
     """
-    selection = msgspec.structs.asdict(request)
-    confirm = selection.pop("confirm")
-    preview = await memory.purge(**selection, dry_run=True)
-    word = blake2b(msgspec.json.encode([memory.space, selection, sorted(preview.ids)]), digest_size=12).hexdigest()
+    conditions = msgspec.structs.asdict(request)
+    confirm = conditions.pop("confirm")
+    retract = conditions.pop("retract")
+    if retract and request.matching is None:
+        raise InvalidInput("`retract` belongs to `matching`; to retract one event, use the endpoint `retract`")
+    preview = await memory.purge(**conditions, dry_run=True)
+    content = [memory.space, conditions, retract, sorted(preview.ids)]
+    word = blake2b(msgspec.json.encode(content), digest_size=12).hexdigest()
     if confirm is not None and confirm != word:
         raise InvalidInput(f"{confirm!r} confirms another selection; send the request without it to see this one")
-    done = preview if confirm is None else await memory.purge(**selection)
+    done, retracted = preview, []
+    if confirm is not None and retract:
+        retracted = await retract_items(memory.retract, preview.items, reason=request.reason)
+    elif confirm is not None and request.matching is not None:
+        done = await memory.purge(ids=selected_ids(preview.items), reason=request.reason) if preview.items else preview
+    elif confirm is not None:
+        done = await memory.purge(**conditions)
     fields = {name: getattr(done, name) for name in done.__struct_fields__}
     fields |= {"first": event_documents(done.first), "remade": list(map(crystal_document, done.remade))}
-    return PurgeAnswer(**fields, confirm=word if confirm is None else None)
+    return PurgeAnswer(**fields, retracted=tuple(retracted), confirm=word if confirm is None else None)
 
 
 # -- Health -------------------------------------------------------------------------------------------------------
