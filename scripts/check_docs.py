@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 import click
 
 from mica.cli import cli
+from mica.cli.groups import ListingGroup
 
 FENCE = re.compile(r"^ *(`{3,}|~{3,}) *(\w*)[^\n]*\n(.*?)^ *\1[`~]*$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"(`+).+?\1", re.DOTALL)
@@ -90,6 +91,8 @@ def mica_commands(text: str) -> Iterator[list[str]]:
 def misuse(command: click.Command, words: list[str]) -> str | None:
     """Describe the unknown subcommand or option in `mica WORDS…`. None if all of them exist."""
     context = click.Context(command, info_name=command.name)
+    if isinstance(command, ListingGroup):
+        words = command.with_command(context, words)
     try:
         _, rest, _ = command.make_parser(context).parse_args(list(words))
     except click.UsageError as error:

@@ -17,9 +17,10 @@ from tests.sample_work import work
 from textual.widgets import OptionList
 
 import mica
-from mica.cli.first_look import first_look
+from mica.cli.first_look import FirstLook, first_look
 from mica.cli.sample import transcripts
 from mica.clients.claude_code import transcript as claude_code
+from mica.format.beliefs import summarize
 from mica.model.crystal import LEVELS
 from mica.model.event import EventQuery, utc_now
 from mica.tui.app import Dashboard
@@ -38,10 +39,14 @@ async def draw() -> None:
     settings = mica.load_settings({"HOME": "/nonexistent"})
     async with mica.open(":memory:", settings=settings) as memory:
         await memory.clients.import_transcripts(claude_code.find(transcripts()), root=Path("/home/dev/shop"))
-        seen = await memory.events.overview()
-        brief = await memory.brief(budget_tokens=600, deadline_s=5, is_preview=True)
+        look = FirstLook(
+            title="sample",
+            overview=await memory.events.overview(),
+            brief=await memory.brief(budget_tokens=600, deadline_s=5, is_preview=True),
+            found=summarize(await memory.beliefs.in_force()),
+        )
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    console.print(first_look("sample", seen, brief))
+    console.print(first_look(look))
     save("first-look.svg", console.export_svg(title="mica up", unique_id="mica"))
 
 
@@ -126,6 +131,7 @@ async def photograph(memory: mica.Memory, access: Access, chromium: str) -> None
     crystal = (await memory.crystals.list(level="session"))[-1]
     pictures = {
         "today": "/",
+        "beliefs": "/beliefs",
         "crystals": "/crystals",
         "crystal": f"/crystals/{crystal.id}",
         "trails": "/admin/patterns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from time import monotonic
@@ -13,11 +14,13 @@ from mica.beliefs.learner import KnownBeliefs, learn
 from mica.beliefs.statements import is_short_answer
 from mica.beliefs.subjects import lookup_keys, subject_of
 from mica.beliefs.testimony import NAMES, Testimony, place_of, read_testimony
-from mica.errors import InvalidEvent
+from mica.errors import AccessDenied, InvalidEvent, StoreUnavailable
 from mica.model.belief import Belief, BeliefId, BeliefQuery
 from mica.model.event import MARK, MICROSECOND, RETRACTED, Event, EventId, EventQuery
 from mica.model.mark import decode_mark
 from mica.store.protocol import BeliefTable, EventLog
+
+LOG = logging.getLogger("mica")
 
 BATCH_EVENTS = 1_000  # one batch is one transaction, and takes well under a second
 RETRIES_MAX = 5  # of one batch, if other processes learn or purge at the same time
@@ -35,13 +38,18 @@ class BeliefLibrary:
     async def refresh(self, within_s: float | None = None) -> bool:
         """Learn from every event that is stored and not learned yet; returns True if nothing is left to learn.
 
-        With `within_s`, no further batch begins after this time. If nothing is new, this costs two small reads.
+        With `within_s`, no further batch begins after this time. If nothing is new, this costs two small reads. If the
+        store cannot be written, for example with a token that may only read, what others learned is used.
         """
         began = monotonic()
-        async with self._learning:
-            while not await self._learn_batch():
-                if within_s is not None and monotonic() - began >= within_s:
-                    return False
+        try:
+            async with self._learning:
+                while not await self._learn_batch():
+                    if within_s is not None and monotonic() - began >= within_s:
+                        return False
+        except (AccessDenied, StoreUnavailable) as error:  # what is learned already can still be read
+            LOG.warning("the latest events are not in this answer of beliefs: %s", error)
+            return False
         return True
 
     async def _learn_batch(self) -> bool:

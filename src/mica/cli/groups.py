@@ -42,9 +42,12 @@ class ListingGroup(CommandGroup):
     """A group that runs its command `list` if no command is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, self.with_command(ctx, args))
+
+    def with_command(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return the arguments with the command `list` in front if they name no command."""
+        is_option = bool(args) and args[0].startswith("-") and args[0] not in ctx.help_option_names
+        return ["list", *args] if is_option or not args else args
 
 
 class FirstPage(CommandGroup):

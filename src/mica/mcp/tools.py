@@ -542,9 +542,7 @@ TOOLS = (
         title="Why",
         description="Where something recalled comes from.",
         takes=WhyArguments,
-        inputs={
-            "id": with_description(TEXT, "a receipt, a number such as #12, or a line that ends in one")
-        },
+        inputs={"id": with_description(TEXT, "a receipt, a number such as #12, or a line that ends in one")},
         required=("id",),
         outputs={"because": array_of(text=TEXT, source=TEXT, evidence={"type": "array", "items": {"type": "object"}})},
         run=_why,

@@ -20,6 +20,7 @@ from mica.settings import Secret, Settings
 from mica.store.remote.client import parse_address
 from mica.store.remote.servers import RunningServer, announce
 from mica.store.target import open_store
+from mica.web.tokens import TokenFile
 
 
 @pytest.fixture
@@ -141,3 +142,23 @@ async def test_a_server_of_another_program_is_recognised(tmp_path: Path, home: S
             await mica.open(f"http://127.0.0.1:{other.server_port}", settings=home)
         other.shutdown()
         thread.join()
+
+
+async def test_a_token_that_may_only_read_reads_the_beliefs_that_others_learned(
+    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beliefs are learned when they are read, which writes; a reader does without the latest, and a warning says so."""
+    with web_server_at(tmp_path / "server", open_store=open_store) as server:
+        address = server.address("shop")
+        async with mica.open(address, settings=home) as writer:
+            await writer.beliefs.add("rule", "Always use uv run")
+            place = mica.load_settings({"HOME": str(tmp_path / "server")}).home
+            secret = TokenFile(place).make("reader", scopes=["read"])[0]
+            writer.mark("The queue holds 10 jobs", tags=["fact"])
+            await writer.events.position()
+            async with mica.open(address.replace(server.token, secret), settings=home) as reader:
+                before = [each.text for each in await reader.beliefs.list()]
+        [warning] = {record.getMessage() for record in caplog.records if record.name == "mica"}
+
+    assert before == ["Always use uv run"]
+    assert "the latest events are not in this answer of beliefs" in warning

@@ -114,12 +114,13 @@ STORE_SCOPES: dict[TokenScope, frozenset[str]] = {
         chains.chain chains.ancestors chains.descendants chains.agents
         texts.postings texts.postings_at texts.read vectors.read vectors.missing
         crystals.query crystals.postings crystals.unsealed crystals.citing crystals.above
+        beliefs.learned_up_to beliefs.query beliefs.related
         trails.learned_up_to trails.query replies.read replies.concepts work.all purges.all files.sizes files.verify
         """.split()
     ),
     "write": frozenset(
         """
-        log.append vectors.save trails.save replies.save
+        log.append vectors.save beliefs.save trails.save replies.save
         work.plan work.claim work.renew work.finish files.age
         """.split()
     ),
