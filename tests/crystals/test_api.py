@@ -72,7 +72,7 @@ async def test_making_crystals_returns_a_list_however_many_there_are(home: Setti
 
 
 async def test_a_context_is_crystals_with_the_highest_level_first(home: Settings) -> None:
-    """keeps: B-26"""
+    """keeps: B-26, K-12"""
     async with mica.open(":memory:", settings=home) as memory:
         covered, fresh, day = await hierarchy(memory)
 
@@ -85,7 +85,7 @@ async def test_a_context_is_crystals_with_the_highest_level_first(home: Settings
 
 
 async def test_a_context_never_exceeds_its_budget_and_uses_it(home: Settings) -> None:
-    """keeps: B-26. A budget with room for one crystal holds one; crystals covered by a chosen one are added last."""
+    """keeps: B-26, TB-08, TB-09. With room for one crystal it holds the highest; those it covers are added last."""
     async with mica.open(":memory:", settings=home) as memory:
         covered, fresh, day = await hierarchy(memory)
         both = day.tokens + fresh.tokens
@@ -97,7 +97,7 @@ async def test_a_context_never_exceeds_its_budget_and_uses_it(home: Settings) ->
 
 
 async def test_a_context_with_a_query_holds_only_relevant_crystals(home: Settings) -> None:
-    """keeps: B-26"""
+    """keeps: B-26, K-11"""
     async with mica.open(":memory:", settings=home) as memory:
         _, fresh, _ = await hierarchy(memory)
 
