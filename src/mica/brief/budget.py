@@ -168,10 +168,10 @@ class _Chooser:
             return False  # another system says it, too, which is worth knowing
         if len(units) < REPEATED_WORDS_MIN:
             return False
-        numbers = {unit for unit in units if unit[0].isdigit()}
         is_belief = passage.source == BELIEFS  # an answer must not give way to the question that it answers
+        least = REPEATED_SHARE * len(units)
         return any(
-            len(said.intersection(units)) >= REPEATED_SHARE * len(units) and numbers <= said
+            len(said & units) >= least and said.issuperset(unit for unit in units if unit[0].isdigit())
             for said, from_beliefs in self._chosen
             if from_beliefs or not is_belief
         )

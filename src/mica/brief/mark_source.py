@@ -10,10 +10,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from mica.beliefs.statements import statements
 from mica.beliefs.testimony import place_of
 from mica.brief.excerpt import Excerpt
-from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, said_by
+from mica.brief.work_source import ended_texts, excerpt_of_statement, is_ended, statements_of
 from mica.brief.worth import ASIDE, MATCH, OUTCOME, of_age, of_length, relevance
 from mica.model.event import MARK, EventId
 from mica.model.hit import Hit
@@ -203,7 +202,7 @@ def sentences_of_matches(
         (match, statement)
         for match in matches
         if question.session is None or match.mark.session != question.session
-        for statement in statements(match.mark.text, place=place_of(match.mark.tags), by=said_by(match.mark))
+        for statement in statements_of(match.mark)
         if not is_ended(statement, ended.get(match.mark.id, ()))
     ]
     shares = relevance(question.task, [statement.text for _, statement in found])

@@ -32,6 +32,7 @@ from mica.crystals.open_marks import live_marks
 from mica.model.belief import BeliefQuery, Place
 from mica.model.event import MARK, EventId, EventQuery
 from mica.model.mark import Mark
+from mica.model.text_cache import remember_texts
 from mica.sources.protocol import Fragment, Question, SourceDeclaration
 from mica.store.protocol import BeliefTable, EventLog, TextIndex
 
@@ -102,7 +103,7 @@ def _of_session(marks: Sequence[Mark], share: float) -> list[WorkStatement]:
             worth = LAST_PROMPT
         found += [
             WorkStatement(mark=mark, statement=each, worth=worth * share * of_length(each.text))
-            for each in statements(mark.text, place=place, by=said_by(mark), answered=answered)
+            for each in statements_of(mark, answered)
         ]
         answered = mark.text if place == "closing" else "" if place == "prompt" else answered
     return found
@@ -117,6 +118,16 @@ _WORTH: Mapping[Place, float] = {
     "judgment": NOTE,
     "teaching": NOTE,
 }
+
+
+def statements_of(mark: Mark, answered: str = "") -> Sequence[MarkStatement]:
+    """Return the statements of a mark; `answered` is what the agent wrote before, which completes a short answer."""
+    return _statements(mark.text, place_of(mark.tags), said_by(mark), answered)
+
+
+@remember_texts(4_096)
+def _statements(text: str, place: Place, by: str, answered: str) -> Sequence[MarkStatement]:
+    return statements(text, place=place, by=by, answered=answered)
 
 
 def said_by(mark: Mark) -> str:
