@@ -21,6 +21,7 @@ from mica.words import terms, words
 
 COST_POWER = 0.5  # of the tokens that the worth of a passage is divided by; 1 would prefer very short passages
 REPEATED_SHARE = 0.85  # a passage with so many of its words in a chosen one only repeats it
+BACKGROUND_SHARE = 0.7  # the same for a statement of a crystal, compared with all chosen ones together
 OLD_WORTH = 0.3  # of the words that chosen passages have already; a repeated word still connects a sentence
 TOKEN_CHARACTERS = 4  # roughly; the exact count is needed only for what is chosen
 LINE_TOKENS = 8  # of a line besides its text: the date, the speaker, the number
@@ -168,6 +169,8 @@ class _Chooser:
             return False  # another system says it, too, which is worth knowing
         if len(units) < REPEATED_WORDS_MIN:
             return False
+        if passage.section == "background" and len(units & self._said) >= BACKGROUND_SHARE * len(units):
+            return True  # the background only adds what the lines above do not say
         is_belief = passage.source == BELIEFS  # an answer must not give way to the question that it answers
         least = REPEATED_SHARE * len(units)
         return any(
