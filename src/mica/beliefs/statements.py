@@ -118,7 +118,10 @@ def needs_before(sentence: str) -> bool:
 ANSWER_WORDS_MAX = 12
 _YES = CueFamily("yes")
 _ALL = CueFamily("all")
-_NUMBERS = re.compile(r"(?<![\w.])(\d)(?![\w.%]|\s*(?:days?|hours?|min|s\b|%|kg|m\b))")
+# The number of an option: alone, or in a list of numbers, and never a count before a noun ("leave 3 NATs").
+_NUMBERS = re.compile(
+    r"(?<![\w.,:%-])(\d)(?=\s*(?:$|[.,;:!+&/)]|and\b|und\b|y\b|et\b|or\b|oder\b|but\b|first\b|please\b|bitte\b))"
+)
 _ORDINALS = {
     "first": 1, "second": 2, "third": 3, "fourth": 4, "former": 1, "latter": 2,
     "erste": 1, "ersten": 1, "zweite": 2, "zweiten": 2, "dritte": 3, "dritten": 3,
@@ -161,7 +164,11 @@ def complete_answer(answer: str, answered: str) -> str:
     if not chosen:
         offers = [each.text for each in sentences(cleaned) if _OFFER.matches(each.text)]
         chosen = offers[-1:] if _YES.matches(bare) and (_is_only_yes(bare) or _ALL.matches(bare)) else []
-    return f"{bare.rstrip('.!')}: {'; '.join(chosen).replace('**', '').rstrip('? ')}"[:STATEMENT_CHARACTERS_MAX] if chosen else ""
+    return (
+        f"{bare.rstrip('.!')}: {'; '.join(chosen).replace('**', '').rstrip('? ')}"[:STATEMENT_CHARACTERS_MAX]
+        if chosen
+        else ""
+    )
 
 
 def _numbers(answer: str) -> list[str]:
