@@ -40,9 +40,14 @@ class BeliefSource:
     async def fragments(self, question: Question) -> Sequence[Fragment]:
         beliefs = [each for each in await self._candidates(question) if _is_told(each, question)]
         matching = relevance(question.task, [each.text for each in beliefs])
-        return [
-            excerpt_of_belief(each, worth(each, question, share)) for each, share in zip(beliefs, matching, strict=True)
-        ]
+        scores = {each.id: worth(each, question, share) for each, share in zip(beliefs, matching, strict=True)}
+        by_id = {each.id: each for each in beliefs}
+        excerpts = []
+        for each in beliefs:
+            opposed = [by_id[other] for other in each.conflicts if other in by_id]
+            score = max([scores[each.id], *(scores[other.id] for other in opposed)])  # both sides are shown
+            excerpts.append(excerpt_of_belief(each, score, opposed=opposed))
+        return excerpts
 
     async def _candidates(self, question: Question) -> list[Belief]:
         wanted: list[tuple[tuple[BeliefKind, ...], int]] = [
@@ -79,9 +84,9 @@ def worth(belief: Belief, question: Question, share: float) -> float:
     return own + MATCH * share
 
 
-def excerpt_of_belief(belief: Belief, score: float) -> Excerpt:
-    """Convert a belief to an excerpt. Its kind names the speaker; a conflict is named, too."""
-    note = f", conflicts with {', '.join(belief.conflicts)}" if belief.conflicts else ""
+def excerpt_of_belief(belief: Belief, score: float, *, opposed: Sequence[Belief] = ()) -> Excerpt:
+    """Convert a belief to an excerpt. Its kind names the speaker, and the beliefs in `opposed` that contradict it."""
+    note = f", conflicts with {' '.join(f'#{each.position}' for each in opposed)}" if opposed else ""
     return Excerpt(
         text=belief.text,
         sources=belief.evidence,
