@@ -288,7 +288,7 @@ class _Lesson:
         if ending != "answered":
             return None
         is_short = len(stated.text.split()) <= SHORT_ANSWER_WORDS and not stated.is_answer
-        text = f"{old.text} {stated.text}" if is_short else stated.text
+        text = f"{old.text} → {stated.text}" if is_short else stated.text
         answer = msgspec.structs.replace(stated, text=text, is_unsure=False)
         return self._create(answer, "decision" if self._testimony.by == "user" else "fact", subject_of(text))
 

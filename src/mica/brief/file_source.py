@@ -31,6 +31,7 @@ PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
 TRAIL_CHARACTERS_MAX = 1_000
 LEARNED_S = 60.0  # cache lifetime of the trails; learning them emits no event
 USED_FOR_PROMPTS, FOR_TASK = KINDS_FOR_TASK = ("files used for such prompts", "files for such a task")
+RECENTLY = "used recently"  # a reason of the ranking that says nothing about the task
 MOST_USED = "files used most"  # the kind of the line without a task
 STEPS_MAX = 5_000  # steps read without a task: a few weeks of one person's work
 
@@ -68,7 +69,7 @@ class RankedFileSource:
         if ranked is not None:
             return [
                 _excerpt(number, _describe_ranked(each), each.last, each.at, worth=FILES, kind=FOR_TASK)
-                for number, each in enumerate(ranked[:FILES_MAX])
+                for number, each in enumerate(_for_task(ranked)[:FILES_MAX])
             ]
         if question.task:
             steps, weights = await self._steps_like(question)
@@ -182,6 +183,11 @@ def _excerpt(number: int, text: str, source: EventId, at: datetime, *, worth: fl
         section="files",
         ordinal=number,
     )
+
+
+def _for_task(ranked: Sequence[RankedFile]) -> Sequence[RankedFile]:
+    """Leave out files whose only reason is that they were used lately."""
+    return [each for each in ranked if each.reason != RECENTLY]
 
 
 def _describe_ranked(ranked: RankedFile) -> str:

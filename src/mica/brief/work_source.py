@@ -35,8 +35,10 @@ from mica.model.mark import Mark
 from mica.model.text_cache import remember_texts
 from mica.sources.protocol import Fragment, Question, SourceDeclaration
 from mica.store.protocol import BeliefTable, EventLog, TextIndex
+from mica.tokens import estimate
 
 MARKS_MAX = 300  # the latest that are read: several long sessions
+ENDING_SHARE = 0.35  # of the budget at most, for the last closing words as a whole
 SESSIONS_MAX = 6  # the latest; older work is known by beliefs and crystals
 UNNAMED = ""  # the session of marks without one
 
@@ -69,13 +71,47 @@ class RecentWorkSource:
         shown = [each for each in work if each.worth and not is_ended(each.statement, ended.get(each.mark.id, ()))]
         matching = relevance(question.task, [each.statement.text for each in shown])
         factor = NOW_FOR_TASK if question.task else 1.0
-        return [
+        excerpts = [
             excerpt_of_statement(each.mark, each.statement, factor * each.worth + MATCH * share, section="now")
             for each, share in zip(shown, matching, strict=True)
         ]
+        return _with_whole_ending(excerpts, shown, question)
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""
+
+
+def _with_whole_ending(excerpts: list[Excerpt], work: Sequence[WorkStatement], question: Question) -> list[Excerpt]:
+    """Join the last closing words to one excerpt if they take at most ENDING_SHARE of the budget.
+
+    How the last session ended is read as a whole: a sentence alone may say the opposite.
+    """
+    closings = [each.mark for each in work if each.statement.place == "closing"]
+    last = max(closings, key=lambda mark: (mark.at, mark.position or 0), default=None)
+    own = [number for number, each in enumerate(work) if last is not None and each.mark.id == last.id]
+    if question.task or len(own) < 2:
+        return excerpts
+    texts = [work[number].statement for number in own]
+    whole = " ".join(_joined(texts))
+    if estimate(whole) > ENDING_SHARE * question.budget_tokens:
+        return excerpts
+    ending = msgspec.structs.replace(excerpts[own[0]], text=whole, score=max(excerpts[n].score for n in own))
+    return [ending if n == own[0] else each for n, each in enumerate(excerpts) if n == own[0] or n not in own]
+
+
+def _joined(statements: Sequence[MarkStatement]) -> list[str]:
+    """Return the sentences of a mark; the header of a list stands before its first item only."""
+    lines: list[str] = []
+    header = ""
+    for each in statements:
+        if each.header and each.header != header:
+            lines.append(f"{each.header}: {each.sentence}")
+        else:
+            if each.header and lines:
+                lines[-1] = f"{lines[-1].rstrip('.;')};"
+            lines.append(each.sentence)
+        header = each.header
+    return lines
 
 
 def statements_of_work(marks: Iterable[Mark]) -> list[WorkStatement]:
@@ -92,7 +128,7 @@ def _of_session(marks: Sequence[Mark], share: float) -> list[WorkStatement]:
     closings = [mark for mark in marks if place_of(mark.tags) == "closing"]
     found: list[WorkStatement] = []
     answered = ""
-    for mark in marks:
+    for number, mark in enumerate(marks):
         place = place_of(mark.tags)
         worth = _WORTH[place]
         if closings and mark is closings[-1]:
@@ -101,9 +137,11 @@ def _of_session(marks: Sequence[Mark], share: float) -> list[WorkStatement]:
             worth = FIRST_PROMPT
         elif prompts and mark is prompts[-1]:
             worth = LAST_PROMPT
+        is_answered = place == "closing" and any(place_of(later.tags) == "prompt" for later in marks[number + 1 :])
         found += [
             WorkStatement(mark=mark, statement=each, worth=worth * share * of_length(each.text))
             for each in statements_of(mark, answered)
+            if not (is_answered and each.sentence.rstrip('"*_)').endswith("?"))
         ]
         answered = mark.text if place == "closing" else "" if place == "prompt" else answered
     return found
@@ -140,9 +178,12 @@ def speaker_of(mark: Mark) -> str:
     if "commit" in mark.tags:
         return "commit"
     if mark.origin == "user":
-        return "user"
+        return mark.user or "user"
     place = place_of(mark.tags)
-    return next(iter(mark.tags), MARK) if place == "note" else "summary" if place == "summary" else "agent"
+    if place != "note":
+        return "summary" if place == "summary" else "agent"
+    label = next(iter(mark.tags), MARK)
+    return f"{label} of {mark.user}" if mark.user else label
 
 
 def excerpt_of_statement(mark: Mark, statement: MarkStatement, score: float, *, section: str) -> Excerpt:

@@ -18,6 +18,7 @@ SAME_SHAPE_MIN = 4  # lines of one shape are a log or a listing
 SAME_PREFIX_MIN = 2  # lines that begin with the same name of a program
 CODE_CHARACTERS = 300  # before the end of a sentence in which quoted code is looked for
 SHAPE_CHARACTERS = 40  # of a line that are compared
+LEAD_WORDS_MAX = 16  # of a sentence before a list that stands before each of its items
 HEADER_WORDS_MAX = 8
 SENTENCE_WORDS_MIN = 3  # a line of so many words that ends with a colon says something without its list
 LOOK_AHEAD = 200  # lines after a colon in which its list is looked for
@@ -204,7 +205,8 @@ def _paragraphs(text: str, *, is_wrapped: bool) -> Iterator[tuple[str, str, bool
         bullet = _BULLET.match(raw)
         heading = _HEADING.match(raw) or _BOLD_LINE.match(raw)
         if not line:
-            yield from flush()
+            if is_item or not (lines and lines[-1].endswith(":")):  # what ends with a colon may lead to a list
+                yield from flush()
             was_blank = True
             continue
         if heading is not None:
@@ -213,6 +215,12 @@ def _paragraphs(text: str, *, is_wrapped: bool) -> Iterator[tuple[str, str, bool
         elif bullet is not None:
             if len(lines) == 1 and not is_item and _is_header(lines[0]):
                 header = _header(lines.pop())
+            elif lines and not is_item and lines[-1].endswith(":"):
+                *before, lead = split(" ".join(lines))
+                if len(lead.split()) <= LEAD_WORDS_MAX:
+                    lines[:] = [" ".join(before)] if before else []
+                    yield from flush()
+                    header = _header(lead)
             yield from flush()
             is_item = has_content = True
             if "[ ]" in bullet[0]:
@@ -221,7 +229,7 @@ def _paragraphs(text: str, *, is_wrapped: bool) -> Iterator[tuple[str, str, bool
         elif line.endswith(":") and _is_header(line) and not (lines and _continues(lines[-1], line)):
             yield from flush()
             header, has_content, is_item = _header(line), False, False
-        elif lines and (is_wrapped or _continues(lines[-1], line)):
+        elif lines and not (was_blank and lines[-1].endswith(":")) and (is_wrapped or _continues(lines[-1], line)):
             lines.append(line)
         else:
             yield from flush()

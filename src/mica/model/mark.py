@@ -31,6 +31,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     origin: Origin = "agent"
     session: str | None = None
     agent: str | None = None
+    user: str | None = None
     parent_id: EventId | None = None
     position: int | None = None
 
@@ -49,6 +50,7 @@ def mark_of(event: Event) -> Mark:
         origin=event.origin,
         session=event.context.session,
         agent=event.context.agent,
+        user=event.context.user,
         parent_id=event.parent_id,
         position=event.position,
     )
