@@ -198,9 +198,9 @@ async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) ->
                 continue
             if not passage.origins:  # the text of another source may be another one in every receipt
                 compared.add(shown)
-            if (place := await _place(log, line, passage, event, receipt)) is not None:
-                because = await _explain_passage(log, passage, place)
-                found = beginning if place.is_beginning else continued
+            if (match := await _match(log, line, passage, event, receipt)) is not None:
+                because = await _explain_passage(log, passage, match)
+                found = beginning if match.is_beginning else continued
                 found.setdefault(same, _why(event, receipt.query or because.text, [because]))
             if len(beginning) == LINES_MAX:
                 return list(beginning.values())
@@ -218,7 +218,7 @@ def _is_files(passage: ReceiptPassage) -> bool:
     return passage.source == RankedFileSource.declared.name and not passage.origins
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _LineMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Where a passage contains a line."""
 
     is_beginning: bool = True  # False: in a later line or sentence
@@ -226,27 +226,27 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     answered: tuple[Event, ...] = ()  # the event with what it answers
 
 
-async def _place(
+async def _match(
     log: ReadLog, line: PastedLine, passage: ReceiptPassage, event: Event, receipt: ReceiptData
-) -> _Place | None:
+) -> _LineMatch | None:
     """Return where a passage contains `line`, or None if it does not."""
     if passage.origins:
-        return _Place() if _begins(passage, event, line) else None
+        return _LineMatch() if _begins(passage, event, line) else None
     if _is_files(passage):
         steps = [await _find(log, each) for each in passage.sources]
-        return _Place() if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
+        return _LineMatch() if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
     continued = None
     # A belief may have the words of any of its evidence; everything else is shown for its first event.
     for each in passage.sources if passage.source == BeliefSource.declared.name else passage.sources[:1]:
         if (source := await _find(log, each)) is None:
             continue
         if line.begins_excerpt(source, is_compressed=receipt.is_compressed):
-            return _Place()
+            return _LineMatch()
         for text, answered in await _completed(log, source):
             if line.begins_excerpt(source, answers=[text]):
-                return _Place(text=text, answered=(answered,))
+                return _LineMatch(text=text, answered=(answered,))
         if continued is None and line.continues_excerpt(source):
-            continued = _Place(is_beginning=False)
+            continued = _LineMatch(is_beginning=False)
     return continued
 
 
@@ -346,16 +346,16 @@ async def _because(log: ReadLog, text: str, sources: Iterable[EventId]) -> Becau
     return Because(text=text, evidence=tuple(map(_evidence, events)))
 
 
-async def _explain_passage(log: ReadLog, passage: ReceiptPassage, place: _Place | None = None) -> Because:
-    """Explain a passage by its sources. `place` says where a line was found in it, and what a short answer answers."""
+async def _explain_passage(log: ReadLog, passage: ReceiptPassage, match: _LineMatch | None = None) -> Because:
+    """Explain a passage by its sources. `match` has the text of a short answer that the passage completes."""
     because = await _because(log, "", passage.sources)
     texts = [each.text for each in because.evidence]
     text = passage.text or "its source no longer exists"
     if texts and not passage.origins:
         text = ", ".join(texts) if _is_files(passage) else texts[0]
-    if place is not None and place.text:
-        text = place.text
-        because = msgspec.structs.replace(because, evidence=(*because.evidence, *(map(_evidence, place.answered))))
+    if match is not None and match.text:
+        text = match.text
+        because = msgspec.structs.replace(because, evidence=(*because.evidence, *map(_evidence, match.answered)))
     return msgspec.structs.replace(
         because, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
     )
