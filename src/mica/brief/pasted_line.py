@@ -63,26 +63,31 @@ class PastedLine:
         """Return True if one of the texts in `shown` begins with this line."""
         return any(f"{join_words(text)} ".startswith(f"{form} ") for text in shown for form in self._forms)
 
-    def begins_excerpt(self, event: Event, *, answers: Sequence[str] = (), is_compressed: bool = False) -> bool:
+    def begins_excerpt(self, event: Event, *, is_compressed: bool = False) -> bool:
         """Return True if a line that a brief may show for `event` begins with this line.
 
-        `answers` has further texts of the event: short answers that were completed from what they answer. With
-        `is_compressed`, the line may also be some parts of the text, with ellipses between them.
+        With `is_compressed`, the line may also be some parts of the text, with ellipses between them.
         """
         if (shown := texts_of_event(event)) is None:
             return False
         if self.begins(*(f"{label}{shown.whole}" for label in ("", *(f"{each} " for each in shown.labels)))):
             return True
-        alone = [*answers, *shown.texts]
-        first, further = list(map(join_words, alone)), list(map(join_words, [*alone, *shown.parts]))
+        first, further = list(map(join_words, shown.texts)), list(map(join_words, [*shown.texts, *shown.parts]))
         bare = list(self._without_label(shown.labels))
         if any(_is_made_of(each, first=first, further=further) for each in bare):
             return True
         return is_compressed and any(
             self._is_part(" ".join(texts[number:]), shown.labels)
-            for texts in ([shown.whole], alone)
+            for texts in ([shown.whole], shown.texts)
             for number in range(len(texts))
         )
+
+    def begins_labelled(self, text: str, event: Event) -> bool:
+        """Return True if a text begins with this line, with or without one of the labels that `event` may have."""
+        if self.begins(text):
+            return True
+        shown = texts_of_event(event)
+        return shown is not None and any(self.begins(f"{label} {text}") for label in shown.labels)
 
     def continues_excerpt(self, event: Event) -> bool:
         """Return True if this line begins within what a brief may show for `event`: at a later line or sentence."""

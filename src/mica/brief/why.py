@@ -40,6 +40,7 @@ WITHDRAWALS = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "te
 LINES_MAX = 5  # explanations of one line: the same text may be about several concepts
 STEPS_MAX = 20  # back from an event; `mica events tree` shows longer chains
 ANSWERED_MARKS_MAX = 50  # latest marks before a short answer that are searched for what it answers
+ANSWERING_WORDS_MAX = 100  # of a user's text that may have an answer
 ANSWER_WORDS_MAX = 8  # an answer up to this length is shown together with its question
 
 
@@ -242,21 +243,21 @@ async def _match(
             continue
         if line.begins_excerpt(source, is_compressed=receipt.is_compressed):
             return _LineMatch()
-        for text, answered in await _completed(log, source):
-            if line.begins_excerpt(source, answers=[text]):
+        for text, answered in await _completed(log, source, line):
+            if line.begins_labelled(text, source):
                 return _LineMatch(text=text, answered=(answered,))
         if continued is None and line.continues_excerpt(source):
             continued = _LineMatch(is_beginning=False)
     return continued
 
 
-async def _completed(log: ReadLog, event: Event) -> list[tuple[str, Event]]:
+async def _completed(log: ReadLog, event: Event, line: PastedLine) -> list[tuple[str, Event]]:
     """Return the short answer in an event together with what it may answer, and the event that has this.
 
     A brief shows such an answer with the proposal or the question before it. The result is empty for any other event.
     """
     mark = _mark(event)
-    if mark is None or mark.origin != "user" or len(mark.text.split()) > 2 * ANSWER_WORDS_MAX:
+    if mark is None or mark.origin != "user" or len(mark.text.split()) > ANSWERING_WORDS_MAX:
         return []
     place = place_of(mark.tags)
     earlier = [
@@ -273,14 +274,19 @@ async def _completed(log: ReadLog, event: Event) -> list[tuple[str, Event]]:
                 answered += [] if testimony is None else [one.text for one in testimony.stated]
                 found += [(text, each) for text in dict.fromkeys(answered)]
                 break
-    if len(mark.text.split()) <= ANSWER_WORDS_MAX:
-        answer = " ".join(mark.text.split())
-        found += [
-            (f"{one.text} {answer}", each)
-            for each, before in earlier
-            for one in statements(before.text, place=place_of(before.tags), by=before.origin)
-            if one.text.endswith("?")
-        ]
+    short = [
+        each.text
+        for each in statements(mark.text, place=place, by="user")
+        if len(each.text.split()) <= ANSWER_WORDS_MAX and join_words(each.text)
+    ]
+    for each, before in earlier if short else ():
+        for one in statements(before.text, place=place_of(before.tags), by=before.origin):
+            # The first words of a question are those of the question itself.
+            found += [
+                (f"{one.text} {answer}", each)
+                for answer in short
+                if join_words(f"{one.text} {answer.split()[0]}") in line.words
+            ]
     return found
 
 
