@@ -17,6 +17,9 @@ PROSE = st.lists(st.sampled_from([*TEXT.lower().split(), "Ünïcode", "café", "
 )
 
 
+DRESSED = ["- ", "* ", "2026-11-03 ", "2026-11-03 10:00:\n- ", "- 9 Nov ", "- 9 Nov 2025 ", "9 Nov "]
+
+
 def mark(text: str = TEXT, *tags: str) -> Event:
     return build(1, "mark", {"text": text, "tags": list(tags)})
 
@@ -35,7 +38,7 @@ def test_a_reference_is_an_id_a_number_or_a_line_that_ends_in_numbers(text: str,
     assert parse_handles(text) == named
 
 
-@given(text=PROSE, end=st.integers(1, 9), dressed=st.sampled_from(["- ", "* ", "2026-11-03 ", "2026-11-03 10:00:\n- "]))
+@given(text=PROSE, end=st.integers(1, 9), dressed=st.sampled_from(DRESSED))
 def test_the_first_words_of_a_line_begin_it_without_its_bullet_and_date(text: str, end: int, dressed: str) -> None:
     first = " ".join(text.split()[:end])
 
@@ -79,6 +82,42 @@ def test_blanks_case_and_punctuation_are_not_compared() -> None:
 )
 def test_a_mark_is_shown_with_its_label(pasted: str, is_shown: bool) -> None:
     assert PastedLine(pasted).begins_excerpt(mark(TEXT, "gotcha")) == is_shown
+
+
+LONG = "The proxy drops headers. The retry hides the real error. The mailer waits for the vault."
+
+
+@pytest.mark.parametrize(
+    ("pasted", "is_shown"),
+    [
+        ("- 9 Nov gotcha: The proxy drops headers. … The mailer waits for the vault. (#1)", True),
+        ("- 9 Nov 2025 agent: The retry hides the real error. The mailer waits", True),
+        ("The mailer waits for the vault.", True),
+        ("agent, conflicts with babcdefghijkl: The proxy drops", True),
+        ("gotcha, corrected by #7: The mailer", True),
+        ("- 9 Nov user: The proxy drops headers.", False),  # an agent said it
+        ("The proxy drops … The mailer", False),  # a sentence is whole, unless the line ends
+        ("the real error. The mailer waits", False),
+    ],
+)
+def test_a_line_has_some_of_the_sentences_of_a_mark(pasted: str, is_shown: bool) -> None:
+    assert PastedLine(pasted).begins_excerpt(mark(LONG, "gotcha")) == is_shown
+
+
+def test_a_belief_that_a_person_added_is_recognized() -> None:
+    added = build(1, "belief.added", {"kind": "rule", "text": TEXT}, origin="user")
+
+    assert PastedLine(f"- 9 Nov user: {TEXT}").begins_excerpt(added)
+    assert PastedLine("The retry hides").begins_excerpt(added)
+    assert not PastedLine(f"agent: {TEXT}").begins_excerpt(added)
+
+
+def test_a_text_that_no_event_has_may_have_the_label_of_one() -> None:
+    said = build(1, "mark", {"text": "Yes, do it", "tags": ["prompt"]}, origin="user")
+
+    for pasted in ("user: Yes, do it: Should I add", "Yes, do it: Should I"):
+        assert PastedLine(pasted).begins_labelled("Yes, do it: Should I add an index", said)
+    assert not PastedLine("agent: Yes, do it: Should I").begins_labelled("Yes, do it: Should I add an index", said)
 
 
 @pytest.mark.parametrize(

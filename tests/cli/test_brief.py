@@ -122,7 +122,7 @@ def test_a_brief_takes_a_concept_and_a_past_time_and_can_be_switched_off(patient
     patient.run("sources", "judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
 
     shown = patient.run("brief", "review", "--concept", CONCEPT)
-    assert f"- {CONCEPT} [judgments]: verdict: GROWL: tests passed (52%)" in shown.stdout
+    assert f" {CONCEPT} [judgments]: verdict: GROWL: tests passed (52%)\n" in shown.stdout
     line = next(line for line in shown.stdout.splitlines() if "GROWL" in line)
     receipt = patient.documents("brief", "--concept", CONCEPT)[0]["receipt"]
     assert "#1" in patient.run("why", line).stdout

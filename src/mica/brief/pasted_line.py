@@ -63,34 +63,39 @@ class PastedLine:
         """Return True if one of the texts in `shown` begins with this line."""
         return any(f"{join_words(text)} ".startswith(f"{form} ") for text in shown for form in self._forms)
 
-    def begins_excerpt(self, event: Event, *, answers: Sequence[str] = (), is_compressed: bool = False) -> bool:
+    def begins_excerpt(self, event: Event, *, is_compressed: bool = False) -> bool:
         """Return True if a line that a brief may show for `event` begins with this line.
 
-        `answers` has further texts of the event: short answers that were completed from what they answer. With
-        `is_compressed`, the line may also be some parts of the text, with ellipses between them.
+        With `is_compressed`, the line may also be some parts of the text, with ellipses between them.
         """
-        if (told := told_of(event)) is None:
+        if (shown := texts_of_event(event)) is None:
             return False
-        if self.begins(*(f"{label}{told.whole}" for label in ("", *(f"{each} " for each in told.labels)))):
+        if self.begins(*(f"{label}{shown.whole}" for label in ("", *(f"{each} " for each in shown.labels)))):
             return True
-        alone = [*answers, *told.texts]
-        first, further = list(map(join_words, alone)), list(map(join_words, [*alone, *told.parts]))
-        bare = list(self._without_label(told.labels))
+        first, further = list(map(join_words, shown.texts)), list(map(join_words, [*shown.texts, *shown.parts]))
+        bare = list(self._without_label(shown.labels))
         if any(_is_made_of(each, first=first, further=further) for each in bare):
             return True
         return is_compressed and any(
-            self._is_part(" ".join(texts[number:]), told.labels)
-            for texts in ([told.whole], alone)
+            self._is_part(" ".join(texts[number:]), shown.labels)
+            for texts in ([shown.whole], shown.texts)
             for number in range(len(texts))
         )
 
+    def begins_labelled(self, text: str, event: Event) -> bool:
+        """Return True if a text begins with this line, with or without one of the labels that `event` may have."""
+        if self.begins(text):
+            return True
+        shown = texts_of_event(event)
+        return shown is not None and any(self.begins(f"{label} {text}") for label in shown.labels)
+
     def continues_excerpt(self, event: Event) -> bool:
         """Return True if this line begins within what a brief may show for `event`: at a later line or sentence."""
-        if (told := told_of(event)) is None or self.begins(told.whole):
+        if (shown := texts_of_event(event)) is None or self.begins(shown.whole):
             return False
-        if self.begins(*told.whole.splitlines()[1:]):
+        if self.begins(*shown.whole.splitlines()[1:]):
             return True
-        further = list(map(join_words, (*told.texts, *told.parts)))
+        further = list(map(join_words, (*shown.texts, *shown.parts)))
         return any(_is_made_of(each, first=further, further=further) for each in self._forms)
 
     def _without_label(self, labels: Iterable[str]) -> Iterable[str]:
@@ -172,7 +177,7 @@ def join_words(text: str) -> str:
     return " ".join(words(text))
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class EventTexts(msgspec.Struct, frozen=True, kw_only=True):
     """What a line of a brief may show of an event."""
 
     labels: tuple[str, ...]  # the speaker or the kind, with which the line begins
@@ -181,7 +186,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()  # what is left of a statement after the one before it
 
 
-def told_of(event: Event) -> Told | None:
+def texts_of_event(event: Event) -> EventTexts | None:
     """Return what a brief may show of a mark, a crystal, a teaching or a stated belief; None for any other event."""
     if is_tombstone(event):
         return None
@@ -189,29 +194,29 @@ def told_of(event: Event) -> Told | None:
         if event.name == CRYSTAL:
             crystal = crystal_of(event)
             excerpt = excerpt_of_crystal(crystal)
-            return _told([excerpt.kind], excerpt.text, [each.text for each in crystal.statements])
+            return _event_texts([excerpt.kind], excerpt.text, [each.text for each in crystal.statements])
         speakers = [event.context.user or "", "user" if event.origin == "user" else "agent"]
         testimony = read_testimony(event)
         stated = [] if testimony is None else [each.text for each in testimony.stated]
         if event.name == MARK:
-            return _told_of_mark(mark_of(event), speakers, stated)
+            return _texts_of_mark(mark_of(event), speakers, stated)
         if event.name == PROMOTED:
             stated += [each.text for each in teaching_of(event).statements]
-            return _told(["teaching", *speakers], "\n".join(stated), stated)
-        return _told(speakers, stated[0], stated) if stated else None
+            return _event_texts(["teaching", *speakers], "\n".join(stated), stated)
+        return _event_texts(speakers, stated[0], stated) if stated else None
     except InvalidEvent:
         return None
 
 
-def _told_of_mark(mark: Mark, speakers: Sequence[str], stated: Sequence[str]) -> Told:
+def _texts_of_mark(mark: Mark, speakers: Sequence[str], stated: Sequence[str]) -> EventTexts:
     found = statements(mark.text, place=place_of(mark.tags), by=said_by(mark))
     labels = [*speakers, speaker_of(mark), next(iter(mark.tags), MARK)]
     parts = [part for each in found for part in (each.sentence, each.text.partition(": ")[2])]
-    return _told(labels, mark.text, [*(each.text for each in found), *stated], parts)
+    return _event_texts(labels, mark.text, [*(each.text for each in found), *stated], parts)
 
 
-def _told(labels: Iterable[str], whole: str, texts: Iterable[str], parts: Iterable[str] = ()) -> Told:
-    return Told(
+def _event_texts(labels: Iterable[str], whole: str, texts: Iterable[str], parts: Iterable[str] = ()) -> EventTexts:
+    return EventTexts(
         labels=tuple(dict.fromkeys(filter(None, labels))),
         whole=neutralize_entry(whole),
         texts=tuple(map(neutralize_entry, dict.fromkeys(texts))),

@@ -42,6 +42,7 @@ WITHDRAWALS = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "te
 LINES_MAX = 5  # explanations of one line: the same text may be about several concepts
 STEPS_MAX = 20  # back from an event; `mica events tree` shows longer chains
 ANSWERED_MARKS_MAX = 50  # latest marks before a short answer that are searched for what it answers
+ANSWERING_WORDS_MAX = 100  # of a user's text that may have an answer
 ANSWER_WORDS_MAX = 8  # an answer up to this length is shown together with its question
 
 
@@ -213,9 +214,9 @@ async def explain_line(line: PastedLine, *, log: ReadLog, chains: ReadChains) ->
                 continue
             if not passage.origins:  # the text of another source may be another one in every receipt
                 compared.add(shown)
-            if (place := await _place(log, line, passage, event, receipt)) is not None:
-                because = await _explain_passage(log, passage, place)
-                found = beginning if place.is_beginning else continued
+            if (match := await _match(log, line, passage, event, receipt)) is not None:
+                because = await _explain_passage(log, passage, match)
+                found = beginning if match.is_beginning else continued
                 found.setdefault(same, _why(event, receipt.query or because.text, [because]))
             if len(beginning) == LINES_MAX:
                 return list(beginning.values())
@@ -233,7 +234,7 @@ def _is_files(passage: ReceiptPassage) -> bool:
     return passage.source == RankedFileSource.declared.name and not passage.origins
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _LineMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Where a passage contains a line."""
 
     is_beginning: bool = True  # False: in a later line or sentence
@@ -241,37 +242,37 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     answered: tuple[Event, ...] = ()  # the event with what it answers
 
 
-async def _place(
+async def _match(
     log: ReadLog, line: PastedLine, passage: ReceiptPassage, event: Event, receipt: ReceiptData
-) -> _Place | None:
+) -> _LineMatch | None:
     """Return where a passage contains `line`, or None if it does not."""
     if passage.origins:
-        return _Place() if _begins(passage, event, line) else None
+        return _LineMatch() if _begins(passage, event, line) else None
     if _is_files(passage):
         steps = [await _find(log, each) for each in passage.sources]
-        return _Place() if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
+        return _LineMatch() if line.names_files(steps, has_query=bool(receipt.query.strip())) else None
     continued = None
     # A belief may have the words of any of its evidence; everything else is shown for its first event.
     for each in passage.sources if passage.source == BeliefSource.declared.name else passage.sources[:1]:
         if (source := await _find(log, each)) is None:
             continue
         if line.begins_excerpt(source, is_compressed=receipt.is_compressed):
-            return _Place()
-        for text, answered in await _completed(log, source):
-            if line.begins_excerpt(source, answers=[text]):
-                return _Place(text=text, answered=(answered,))
+            return _LineMatch()
+        for text, answered in await _completed(log, source, line):
+            if line.begins_labelled(text, source):
+                return _LineMatch(text=text, answered=(answered,))
         if continued is None and line.continues_excerpt(source):
-            continued = _Place(is_beginning=False)
+            continued = _LineMatch(is_beginning=False)
     return continued
 
 
-async def _completed(log: ReadLog, event: Event) -> list[tuple[str, Event]]:
+async def _completed(log: ReadLog, event: Event, line: PastedLine) -> list[tuple[str, Event]]:
     """Return the short answer in an event together with what it may answer, and the event that has this.
 
     A brief shows such an answer with the proposal or the question before it. The result is empty for any other event.
     """
     mark = _mark(event)
-    if mark is None or mark.origin != "user" or len(mark.text.split()) > 2 * ANSWER_WORDS_MAX:
+    if mark is None or mark.origin != "user" or len(mark.text.split()) > ANSWERING_WORDS_MAX:
         return []
     place = place_of(mark.tags)
     earlier = [
@@ -288,14 +289,19 @@ async def _completed(log: ReadLog, event: Event) -> list[tuple[str, Event]]:
                 answered += [] if testimony is None else [one.text for one in testimony.stated]
                 found += [(text, each) for text in dict.fromkeys(answered)]
                 break
-    if len(mark.text.split()) <= ANSWER_WORDS_MAX:
-        answer = " ".join(mark.text.split())
-        found += [
-            (f"{one.text} {answer}", each)
-            for each, before in earlier
-            for one in statements(before.text, place=place_of(before.tags), by=before.origin)
-            if one.text.endswith("?")
-        ]
+    short = [
+        each.text
+        for each in statements(mark.text, place=place, by="user")
+        if len(each.text.split()) <= ANSWER_WORDS_MAX and join_words(each.text)
+    ]
+    for each, before in earlier if short else ():
+        for one in statements(before.text, place=place_of(before.tags), by=before.origin):
+            # The first words of a question are those of the question itself.
+            found += [
+                (f"{one.text} {answer}", each)
+                for answer in short
+                if join_words(f"{one.text} {answer.split()[0]}") in line.words
+            ]
     return found
 
 
@@ -361,16 +367,16 @@ async def _because(log: ReadLog, text: str, sources: Iterable[EventId]) -> Becau
     return Because(text=text, evidence=tuple(map(_evidence, events)))
 
 
-async def _explain_passage(log: ReadLog, passage: ReceiptPassage, place: _Place | None = None) -> Because:
-    """Explain a passage by its sources. `place` says where a line was found in it, and what a short answer answers."""
+async def _explain_passage(log: ReadLog, passage: ReceiptPassage, match: _LineMatch | None = None) -> Because:
+    """Explain a passage by its sources. `match` has the text of a short answer that the passage completes."""
     because = await _because(log, "", passage.sources)
     texts = [each.text for each in because.evidence]
     text = passage.text or "its source no longer exists"
     if texts and not passage.origins:
         text = ", ".join(texts) if _is_files(passage) else texts[0]
-    if place is not None and place.text:
-        text = place.text
-        because = msgspec.structs.replace(because, evidence=(*because.evidence, *(map(_evidence, place.answered))))
+    if match is not None and match.text:
+        text = match.text
+        because = msgspec.structs.replace(because, evidence=(*because.evidence, *map(_evidence, match.answered)))
     return msgspec.structs.replace(
         because, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
     )
