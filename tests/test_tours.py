@@ -224,7 +224,7 @@ def test_make_run_serves_and_says_how_to_put_mica_on_the_path(
     with pytest.raises(HTTPError) as outdated:
         urlopen(link.partition("=")[0] + "=an-old-key")
     assert "`.venv/bin/mica server open` makes a new one" in outdated.value.read().decode()
-    assert "What your agents did lately" in printed
+    assert "What happened lately" in printed
     assert ("This is the bundled sample" in printed) is not newcomer.has_transcripts
     assert f"{newcomer.clone}/.venv/bin" in printed or str(Path(sys.executable).parent) in printed
 

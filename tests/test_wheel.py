@@ -117,7 +117,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_shows_the_first_look(
 
     assert {path.name for path in programs.iterdir()} >= PROGRAMS
     look = newcomer.run(programs / "mica", "up", "--sample", "--once")
-    assert "What your agents did lately" in look
-    assert "What the next agent would receive" in look
+    assert "What happened lately" in look
+    assert "What the next agent will receive" in look
     assert "Record an observation" in newcomer.run(programs / "km", "--help")
     newcomer.run(programs / "mica-hook", "SessionStart", stdin="{}")

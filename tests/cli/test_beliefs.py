@@ -41,6 +41,17 @@ def test_beliefs_are_listed_by_kind_with_state_date_and_speaker(store_terminal: 
     assert "No belief matches" in store_terminal.run("beliefs", "--state", "forming").stdout
 
 
+def test_what_is_forming_is_listed_last(store_terminal: StoreTerminal) -> None:
+    store_terminal.run("mark", "The queue of the importer holds 10 jobs", "--tag", "closing", "--agent", "claude")
+    added(store_terminal, "fact", "The staging database is read-only")
+
+    lines = [line for line in store_terminal.run("beliefs").stdout.splitlines() if not line.startswith("  b")]
+    texts = listed(store_terminal, "--state", "forming")
+
+    assert lines == ["Facts", "Forming (not in briefs until confirmed)"]
+    assert texts == ["The queue of the importer holds 10 jobs"]
+
+
 def test_a_corrected_belief_leaves_its_old_text_in_the_history_only(store_terminal: StoreTerminal) -> None:
     belief = added(store_terminal, "decision", DECISION)
 

@@ -41,6 +41,7 @@ from mica.model.belief import KINDS, STATES, Belief, BeliefId, BeliefKind, Belie
 from mica.model.event import Event
 
 TEXT_CHARACTERS_MAX = 1_000  # of a belief in a list
+FORMING = "Forming (not in briefs until confirmed)"
 EDITORS = ("sensible-editor", "vim", "nano", "vi")  # the first that exists, if none is configured
 EDITED_FILE, ORIGINAL_FILE = "beliefs.md", "original.md"
 
@@ -101,8 +102,8 @@ async def list_(
 ) -> None:
     """List what holds now, by kind.
 
-    Each line has the id, the state, the date of the latest evidence, and who said it. A forming belief rests on one
-    uncertain statement; briefs do not use it until it is confirmed.
+    Each line has the id, the state, the date of the latest evidence, and who said it. Those that are forming come last:
+    each rests on one uncertain statement, and briefs do not use it until a second one or you confirm it.
 
     Example: mica beliefs list --ended
     """
@@ -116,11 +117,16 @@ async def list_(
 
     def for_people(console: Console) -> None:
         width = max((len(_speaker(belief)) for belief in listed), default=0)
-        for each, heading in HEADINGS.items():
-            if of_kind := [belief for belief in listed if belief.kind == each]:
+        forming = [belief for belief in listed if belief.state == "forming"]
+        groups = {
+            heading: [belief for belief in listed if belief.kind == each and belief.state != "forming"]
+            for each, heading in HEADINGS.items()
+        }
+        for heading, beliefs in (groups | {FORMING: forming}).items():
+            if beliefs:
                 console.print(f"[bold]{heading}[/]")
-                for belief in of_kind:
-                    print_belief(console, belief, others=found, width=width)
+            for belief in beliefs:
+                print_belief(console, belief, others=found, width=width)
         if not listed:
             nothing = "no belief matches; `mica beliefs add KIND TEXT` adds one, agents state others while they work"
             console.print(escape(sentence_of(emptiness or nothing)), soft_wrap=True)

@@ -36,6 +36,7 @@ class BeliefShelf(msgspec.Struct, frozen=True, kw_only=True):
     """What holds, by kind, and what ended lately."""
 
     groups: tuple[tuple[str, tuple[BeliefRow, ...]], ...] = ()  # headings and their beliefs
+    forming: tuple[BeliefRow, ...] = ()  # no brief states them as facts yet
     ended: tuple[BeliefRow, ...] = ()
     conflicts: int = 0  # beliefs that another one contradicts
 
@@ -74,7 +75,8 @@ def kind_of(text: str | None) -> BeliefKind | None:
 async def shelf(memory: Memory, *, kind: BeliefKind | None = None) -> BeliefShelf:
     """Read what holds, those with the latest evidence first, and what ended lately."""
     beliefs = await memory.beliefs.list(kind, limit=LISTED)
-    rows = await _rows(memory, beliefs)
+    every = await _rows(memory, beliefs)
+    rows = [row for row in every if row.belief.is_in_force]
     groups = tuple(
         (heading, tuple(row for row in rows if row.belief.kind == each))
         for each, heading in HEADINGS.items()
@@ -82,7 +84,10 @@ async def shelf(memory: Memory, *, kind: BeliefKind | None = None) -> BeliefShel
     )
     ended = await memory.beliefs.list(kind, "ended", limit=ENDED_LISTED)
     return BeliefShelf(
-        groups=groups, ended=tuple(map(row_of, ended)), conflicts=sum(bool(row.conflicts) for row in rows)
+        groups=groups,
+        forming=tuple(row for row in every if not row.belief.is_in_force),
+        ended=tuple(map(row_of, ended)),
+        conflicts=sum(bool(row.conflicts) for row in every),
     )
 
 
