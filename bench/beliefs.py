@@ -257,10 +257,16 @@ async def run(labels: Path, half: str, *, quick: bool) -> dict[str, float | int]
         "growth_from": sizes[0],
         "growth_to": sizes[1],
     }
-    check(by_kind["rule"].precision >= RULE_PRECISION_MIN, f"precision of rules is at least {RULE_PRECISION_MIN}")
-    if not quick:
-        check(large / small <= GROWTH_MAX, f"the cost for a mark grows by at most {GROWTH_MAX}")
     return report
+
+
+def check_promises(report: dict[str, float | int], half: str, *, quick: bool) -> None:
+    """Fail if a promise is broken. The test half is only reported: a bar on it would make it a half to develop with."""
+    if half == "dev":
+        bar = RULE_PRECISION_MIN
+        check(report["rule_precision"] >= bar, f"precision of rules is at least {bar}")
+    if not quick:
+        check(report["growth"] <= GROWTH_MAX, f"the cost for a mark grows by at most {GROWTH_MAX}")
 
 
 def main() -> None:
@@ -269,7 +275,9 @@ def main() -> None:
     parser.add_argument("--half", default="dev", choices=["dev", "test"])
     options = parser.parse_args()
     print(machine())
-    finish(asyncio.run(run(options.labels, options.half, quick=options.quick)))
+    report = asyncio.run(run(options.labels, options.half, quick=options.quick))
+    finish(report)
+    check_promises(report, options.half, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from mica.beliefs.cues import (
     CueFamily,
     is_known_language,
 )
+from mica.beliefs.signs import probabilities, signs_of
 from mica.beliefs.statements import MarkStatement, is_chatter, without_quotations
 from mica.model.belief import KINDS, BeliefKind
 from mica.words import words
@@ -71,6 +72,19 @@ TAG_KINDS: dict[str, BeliefKind] = {
     "gotchas": "gotcha",
 }
 _STATING: tuple[BeliefKind, ...] = ("rule", "preference", "decision", "fact", "gotcha", "task")  # not asking
+# An agent makes no rules and has no preferences.
+AGENT_KINDS: tuple[BeliefKind, ...] = ("decision", "fact", "gotcha", "task", "question")
+# How probable a kind must be. A wrong rule misleads every later session.
+PROBABILITY: dict[BeliefKind, float] = {
+    "rule": 0.55,
+    "preference": 0.45,
+    "decision": 0.5,
+    "fact": 0.5,
+    "gotcha": 0.45,
+    "task": 0.5,
+    "question": 0.45,
+}
+PROBABILITY_NOTE = 0.4  # of a kind of a note; otherwise it is a fact
 WORDS_MIN = 2  # a single word states nothing
 
 _IMPERATIVE = CueFamily("imperative")
@@ -103,22 +117,40 @@ def classify(statement: MarkStatement, *, tags: Sequence[str] = ()) -> Classifie
         return Classified("decision", 0.9)
     if statement.place == "note":
         return _classify_note(statement)
-    best, margin = _best(score(statement))
-    return Classified(best, min(1.0, 0.85 + 0.1 * margin)) if margin >= 0 else None
+    found = _most_probable(statement)
+    if found is None:
+        return None
+    kind, probability = found
+    if probability < PROBABILITY[kind]:
+        return None
+    return Classified(kind, min(1.0, 0.8 + 0.2 * probability))
 
 
-def _best(points: dict[BeliefKind, float]) -> tuple[BeliefKind, float]:
-    """Return the kind with the largest margin over its threshold. A fact is what no other kind is."""
-    margins = {kind: points[kind] - THRESHOLD[kind] for kind in PRIORITY}
-    best = max(PRIORITY[:-1], key=margins.__getitem__)
-    return (best, margins[best]) if margins[best] >= 0 else ("fact", margins["fact"])
+def _most_probable(statement: MarkStatement) -> tuple[BeliefKind, float] | None:
+    """Return the kind that is most probable by the signs of a statement; None if it can have no kind."""
+    sentence = without_quotations(statement.sentence)
+    if len(words(sentence)) < WORDS_MIN or _CODE.search(statement.sentence) or MOCKERY.matches(sentence):
+        return None
+    headed = f"{statement.header}: {sentence}" if statement.header else sentence
+    signs = signs_of(headed, speaker=statement.by, place=statement.place, cues=kinds_with_cues(statement))
+    chances = probabilities(signs)
+    possible = KINDS if statement.by == "user" else AGENT_KINDS
+    if _INTERROGATED.search(sentence):
+        possible = ("question",)
+    return max(((kind, chances[kind]) for kind in possible), key=lambda each: each[1])
+
+
+def kinds_with_cues(statement: MarkStatement) -> list[BeliefKind]:
+    """Return the kinds of which a statement has enough cues."""
+    points = score(statement)
+    return [kind for kind in KINDS if points[kind] >= THRESHOLD[kind]]
 
 
 def _classify_note(statement: MarkStatement) -> Classified | None:
     """Classify a note without a kind among its tags: a person or an agent wrote it to be remembered."""
-    best, margin = _best(score(statement))
-    if margin >= 0:
-        return Classified(best, 0.8)
+    found = _most_probable(statement)
+    if found is not None and found[1] >= PROBABILITY_NOTE:
+        return Classified(found[0], 0.8)
     if is_chatter(statement.sentence) or len(words(statement.sentence)) < WORDS_MIN or _CODE.search(statement.sentence):
         return None
     return Classified("question" if _INTERROGATED.search(statement.sentence) else "fact", 0.6)
