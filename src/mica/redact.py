@@ -37,9 +37,12 @@ class Pattern:
     Text that matches its group `before` is not replaced.
     """
 
-    def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
+    def __init__(
+        self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0, *, programs: tuple[str, ...] = ()
+    ) -> None:
         self.kind = kind
         self.hints = hints  # lower case; a text without any of them is not searched
+        self.programs = programs  # a command line of one of them is searched
         self._expression = expression
         self._flags = flags
 
@@ -208,6 +211,85 @@ VENDORS = _read_vendors()
 
 Span = tuple[int, int, str]  # where a secret begins and ends, and its kind
 
+_TYPED_VALUE = (  # on a command line; not the next flag, a variable, a path, a port, or the name of a source
+    r"(?:(?P<quote>[\"'])(?![$<{%\[]|-{1,2}[a-z])[^\"'\r\n]{4,128}(?=(?P=quote))"
+    r"|(?![-$<{%\[(*\"'/.~@=]|[0-9]{1,5}(?:[\s:]|\Z)|(?:env|file|stdin|fd|prompt):|true\b|false\b|null\b|none\b)"
+    r"[^\s\"'`;|&<>]{4,256})"
+)
+# Programs, and what stands before a secret on their command lines.
+_COMMANDS = r"""
+redis-cli|valkey-cli|keydb-cli :: (?:-a|--pass)[ =]{1,2}
+ldapsearch|ldapadd|ldapmodify|ldapwhoami|ldapdelete|ldappasswd|ldapmodrdn|ldapcompare :: -(?:w|s) ?(?!base|one|sub)
+mongosh|mongo|mongodump|mongorestore|mongoexport|mongoimport|mongotop|mongostat|cqlsh :: -p[ =]?
+evil-winrm|crackmapexec|netexec|nxc|rdesktop|psexec|rabbitmqadmin|ncftpput|ncftpget|ncftp|arangosh :: -p ?
+twine|youtube-dl|yt-dlp|hydra|mosquitto_rr|influx|impacket-psexec|usermod|useradd :: -p[ =]
+sqlcmd|bcp|osql|tsql|isql|mosquitto_pub|mosquitto_sub|ipmitool|zip|unzip|funzip|clickhouse-client :: -P ?
+ssh-keygen|ssh-add :: -(?:N|P) ?
+7z|7za|7zr|7zz|rar|unrar :: -h?p
+sendemail :: -xp[ =]
+snmpwalk|snmpget|snmpset|snmpbulkwalk|snmptrap :: -(?:A|X|c) ?(?!public\b|private\b)
+plink|pscp|psftp|kitty|winscp :: -pw[ =]
+pdftotext|pdftoppm|pdfinfo|pdfimages :: -(?:upw|opw)[ =]
+pdftk :: (?:input_pw|user_pw|owner_pw)[ =]
+qpdf :: --encrypt[ =](?:\S{1,64} (?=\S))?
+security :: -(?:w|p) (?:# ?)?
+xfreerdp|wfreerdp|mstsc|sdl-freerdp :: /p:
+cmdkey|psexec|runas|net|wmic|schtasks|dism|nltest :: /(?:pass|password|rp|p)[: ]
+openssl :: -(?:passin|passout|pass|k|password)[ =](?:pass:)?
+apksigner|jarsigner|keytool :: -{1,2}\w{0,12}pass(?:word)?[ =](?:pass:)?
+htpasswd :: -\w{0,6}b\w{0,6}\s{1,2}(?:-\w{1,6}\s{1,2}){0,3}(?:[./~]\S{1,100}\s{1,2}|\S{1,64}\s{1,2}(?=\S{1,64}\s{1,2}\S))?\S{1,64}\s{1,2}
+wpa_passphrase :: \S{1,64}\s{1,2}
+smbclient|rpcclient|net|smbmap|smbget|winexe|wmic :: (?:-U|--user)[ =]?["']?[^\s%"']{1,64}%
+sqlplus|sqlldr|impdp|expdp|exp|imp|rman|sqlcl :: (?:-\w{1,2}\s)?["']?[\w$]{2,30}/(?=[^\s/@"']{4,64}@)
+impacket-psexec|impacket-wmiexec|impacket-secretsdump|impacket-smbexec|psexec.py|secretsdump.py|wmiexec.py|smbexec.py :: (?:\S{1,40}\s)?[\w.-]{1,40}/[\w.-]{1,40}:
+lftp|sftp|ftp|open :: (?:-u|--user)[ =]["']?[\w.@-]{1,64},
+etcdctl|http|https|xh|xhs|httpie|wrk|siege|restish|curlie|rustic :: (?:-u|-a|--user|--auth)[ =]["']?[^\s:"']{1,64}:
+curl|curlie :: (?:--proxy-user|-U)[ =]["']?[^\s:"']{1,64}:
+sonar-scanner|mvn|gradle|gradlew|java :: -[DP][\w.]{0,40}\.(?:login|token|password)=
+"""
+# The same where the words before the secret are sub-commands: programs, and the pattern of the whole.
+_SUBCOMMANDS = r"""
+oc helm az nerdctl buildah skopeo heroku podman crane :: (?:oc|helm\s{1,2}(?:registry|repo)|az|nerdctl|buildah|skopeo|heroku|podman|crane\s{1,2}auth)\s{1,2}(?:login|add)\s[^\n|;&]{0,200}?\s-p[ =]
+vault cargo bw ngrok surge expo railway :: (?:vault|cargo|bw|ngrok|surge|expo|railway)\s{1,2}(?:login|unlock|authtoken)\s{1,2}(?:[^\s@]{1,60}@\S{1,60}\s{1,2})?(?:token=)?
+ngrok cloudflared :: (?:ngrok\s{1,2}config\s{1,2}add-authtoken|cloudflared\s{1,2}(?:service\s{1,2}install|tunnel\s{1,2}run\s{1,2}--token))\s{1,2}
+rclone :: rclone\s{1,2}obscure\s{1,2}
+rabbitmqctl :: rabbitmqctl\s{1,2}(?:add_user|change_password|authenticate_user)\s{1,2}\S{1,64}\s{1,2}
+mysqladmin :: mysqladmin\b[^\n|;&]{0,120}?\spassword\s{1,2}
+drush occ kadmin :: (?:drush|occ|kadmin)\s[^\n|;&]{0,80}?(?:user:password|user:resetpassword|-pw)\s{1,2}(?:[^\s"']{1,64}\s{1,2})?
+az :: az\s[^\n|;&]{0,40}?secret\s{1,2}set\b[^\n|;&]{0,160}?--value[ =]
+aws :: aws\s[^\n|;&]{0,80}?(?:SecureString|secret)[^\n|;&]{0,160}?--(?:value|secret-string)[ =]
+gh glab fly flyctl :: (?:gh|glab|flyctl|fly)\s{1,2}secrets?\s{1,2}set\b[^\n|;&]{0,80}?\s(?:-b|--body)[ =]
+mc mcli :: (?:mc|mcli)\s{1,2}(?:alias|config\s{1,2}host)\s{1,2}(?:set|add)\s{1,2}\S{1,64}\s{1,2}\S{1,100}\s{1,2}\S{1,64}\s{1,2}
+net :: net\s{1,2}(?:use\s[^\n|;&]{0,40}?\\\\\S{1,100}|user\s{1,2}\w{1,64})\s{1,2}
+isql :: isql\s{1,2}\w{1,40}\s{1,2}\w{1,40}\s{1,2}
+virsh :: virsh\s{1,2}secret-set-value\b[^\n|;&]{0,100}?--base64[ =]
+etcdctl :: etcdctl\s{1,2}user\s{1,2}add\s{1,2}[\w.-]{1,40}:
+gem :: gem\s{1,2}push\b[^\n|;&]{0,80}?--key[ =]
+vercel wrangler netlify :: (?:vercel\s{1,2}env|wrangler\s{1,2}secret|netlify\s{1,2}env:set)\s{1,2}(?:add|put)?\s{0,2}\S{1,64}\s{1,2}(?:<<<\s?)?
+config configure config:set secrets user-secrets set setx :: (?:config(?:ure)?|config:set|secrets|user-secrets|setx?)\s{1,2}(?:(?:set|add|put|--?\w{1,8})\s{1,2})?["']?[\w:./-]{0,60}(?:password|passwd|passphrase|token|secret|secret_access_key|token\.[\w.-]{1,40}|_auth|api_?key|_pass)["']?[ =]
+cryptsetup pass op bw vault gh docker borg restic secret-tool hdiutil wrangler gopass sudo kinit :: (?:cryptsetup|pass|op|bw|vault|gh|docker|borg|restic|secret-tool|hdiutil|wrangler|gopass|sudo|kinit)\s[^\n|;&]{0,120}?<<<\s?
+cryptsetup wg openvpn systemd-creds sshpass kinit vault :: (?:cryptsetup|wg|openvpn|systemd-creds|sshpass|kinit|vault)\b[^\n|;&]{0,120}?<\((?:echo|printf)\s(?:-\w\s)?(?:["']\w{1,32}(?:\\n|\n))?
+convertto-securestring :: ConvertTo-SecureString\s(?:-String\s)?
+expect :: expect\b[^\n]{0,200}?assword:?["'][^\n]{0,40}?send(?:\s-h)?(?:\s--)?\s
+msmtp mbsync :: (?:msmtp|mbsync)\b[^\n|;&]{0,80}?--passwordeval[ =]["']?echo\s
+"""
+
+
+def _commands() -> tuple[Pattern, ...]:
+    """Return the patterns of the secrets on command lines, one for each row of the tables."""
+    patterns = []
+    for row in _COMMANDS.strip().splitlines():
+        programs, _, before = row.partition(" :: ")
+        expression = rf"(?P<before>(?<![\w-])(?:{programs})\s(?:[^\n|;&]{{0,200}}?\s)?{before})"
+        names = tuple(programs.replace("\\", "").split("|"))
+        patterns.append(Pattern("flag", (), expression + _TYPED_VALUE, programs=names))
+    for row in _SUBCOMMANDS.strip().splitlines():
+        programs, _, before = row.partition(" :: ")
+        expression = rf"(?i)(?P<before>(?<![\w-])(?:{before}))"
+        patterns.append(Pattern("flag", (), expression + _TYPED_VALUE, programs=tuple(programs.split())))
+    return tuple(patterns)
+
+
 _APART = r"(?<![A-Za-z0-9])"
 
 PATTERNS = (
@@ -343,36 +425,27 @@ PATTERNS = (
         r"(?:(?:is|ist|es|est)[ :]{1,3})?[\"'`]?)(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
     ),
     Pattern(
-        "flag",  # redis-cli -a VALUE, ldapsearch -w VALUE, openssl -passin pass:VALUE
-        (
-            *(
-                "redis-cli",
-                "ldap",
-                "mongo",
-                "mosquitto",
-                "sqlcmd",
-                "bcp ",
-                "zip ",
-                "7z",
-                "ipmitool",
-                "cqlsh",
-                "oc ",
-                "az ",
-            ),
-            *("twine", "evil-winrm", "exec", "rpcclient", "isql", "influx", "arangosh", "clickhouse", "tsql", "sftp"),
-            *("plink", "pscp", "rar ", "xfreerdp", "vault", "openssl", "htpasswd", "wpa_passphrase", "smbclient"),
-        ),
-        r"(?P<before>\b(?:redis-cli\b[^\n|;&]{0,200}?\s(?:-a|--pass)[ =]{1,2}"
-        r"|ldap(?:search|add|modify|passwd|whoami|delete)\b[^\n|;&]{0,200}?\s-w ?"
-        r"|(?:mongo(?:sh|dump|restore|export|import)?|mosquitto_(?:pub|sub)|sqlcmd|bcp|zip|unzip|ipmitool|cqlsh|oc|az|twine"
-        r"|evil-winrm|crackmapexec|netexec|rpcclient|isql|influx|arangosh|clickhouse-client|isql|tsql|sftp|plink|pscp|psftp|rar|unrar)"
-        r"\b[^\n|;&]{0,200}?\s-(?:p|P|pw|password) ?"
-        r"|7z[ar]?\b[^\n|;&]{0,200}?\s-p|xfreerdp\b[^\n|;&]{0,200}?\s/p:|vault\s{1,2}login\s{1,2}"
-        r"|openssl\b[^\n|;&]{0,200}?\s-(?:passin|passout|pass|k)\s(?:pass:)?"
-        r"|htpasswd\s{1,2}-\w{0,6}b\w{0,6}\s{1,2}\S{1,100}\s{1,2}\S{1,64}\s{1,2}"
-        r"|wpa_passphrase\s{1,2}\S{1,64}\s{1,2}|smbclient\b[^\n|;&]{0,200}?\s-U ?[^\s%]{1,64}%)[\"']?)"
-        r"(?![-\s$<{%\[\"'/.])(?!(?:env|file|stdin|fd):)[^\s\"';|&]{5,}",
+        "hash",  # of a password: whoever has it can try passwords at home
+        ("$2", "$argon2", "$1$", "$5$", "$6$", "$7$", "$y$", "$apr1$", "$p$", "$h$", "$s$", "pbkdf2", "scrypt:", "{ss", "{sha", "{sm"),
+        r"\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{50,53}"
+        r"|\$argon2(?:id|[id])\$[^\s\"'`:;<>|]{30,}"
+        r"|\$(?:[1567y]|gy|apr1|md5|sha1|scrypt|pbkdf2[a-z0-9-]{0,12}|bcrypt-sha256)\$[^\s\"'`:;<>|&(){}]{20,}"
+        r"|\$[PHS]\$[./A-Za-z0-9]{30,}"
+        r"|\{(?:S?SHA[0-9]{0,3}|S?MD5|PBKDF2[A-Z0-9-]{0,12}|CRYPT|ARGON2)\}[$./A-Za-z0-9+=]{20,}"
+        r"|pbkdf2[_:]sha[0-9]{1,3}[$:][0-9]{3,8}\$[^\s$\"']{4,64}\$[A-Za-z0-9+/=]{20,}"
+        r"|scrypt:[0-9:]{3,20}\$[^\s$\"']{4,64}\$[0-9a-f]{40,}",
     ),
+    Pattern(
+        "hash",
+        ("aad3b435", "::", "scram-sha", "sha1$", "sha256$", "sha512$", "md5$", "*", "md5"),
+        r"(?i)aad3b435b51404eeaad3b435b51404ee:[0-9a-f]{32}"
+        r"|(?P<before>::[^\s:]{1,64}:)[0-9a-f]{16}:[0-9a-f]{32}:[0-9a-f]{32,}"
+        r"|scram-sha-[0-9]{1,3}\$[0-9]{3,8}:[a-z0-9+/=]{8,64}\$[a-z0-9+/=]{20,100}:[a-z0-9+/=]{20,}"
+        r"|(?<![a-z0-9])(?:sha(?:1|256|512)|md5)\$[^\s$\"']{4,64}\$[0-9a-f]{32,}"
+        r"|(?<![\w*])\*(?-i:[0-9A-F]{40})(?![0-9A-Za-z])"
+        r"|(?<=[\"' ])md5[0-9a-f]{32}(?=[\"'\s]|\Z)",
+    ),
+    *_commands(),
     Pattern(
         "flag",  # echo user:VALUE | chpasswd, echo VALUE | docker login --password-stdin
         ("echo", "printf"),
@@ -1300,6 +1373,13 @@ _HINTS_WITH = {
 }
 
 
+_PROGRAMS: dict[str, list[int]] = {}  # the numbers of the patterns for the command lines of a program
+for _number, _pattern in enumerate(PATTERNS):
+    for _program in _pattern.programs:
+        _PROGRAMS.setdefault(_program, []).append(_number)
+_COMMAND_WORD = _lazy(r"[a-z0-9][a-z0-9_.:-]*")
+
+
 class Rules:
     """The rules for all secrets, or without those of the vendors in `without`."""
 
@@ -1348,6 +1428,9 @@ class Rules:
                 for hint, hinted in some:
                     if hint in lower:
                         numbers |= hinted
+        if " -" in text or has_runs or " /" in text or "<<<" in text or _DIGIT.search(text) is not None:
+            for word in _PROGRAMS.keys() & set(_COMMAND_WORD.findall(lower)):
+                numbers.update(_PROGRAMS[word])
         for number in sorted(numbers):
             if number < len(PATTERNS):
                 pattern = PATTERNS[number]
