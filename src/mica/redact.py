@@ -355,7 +355,7 @@ PATTERNS = (
         "credential",  # the password is VALUE: with a digit or a sign, or in quotes; otherwise it is prose
         ("passw", "passphrase"),
         r"(?i)(?P<before>(?<![A-Za-z0-9])(?:passw(?:or)?d|passphrase)\s{1,4}(?:is|was)(?:\s{1,4}now)?:?\s{1,4})"
-        r"(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
+        r"(?!\w{1,20}-[a-z]{1,12}(?:ed|bit|able|safe)\b)(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
         r"|(?![$<{%\[(])(?=[^\s\"'`]{0,64}(?:[0-9]|[!@#$%^&*+=][^\s\"'`,;.!?]))[^\s\"'`,;]{5,63}[^\s\"'`,;.!?])",
     ),
     Pattern(
@@ -525,7 +525,8 @@ _PHRASE = Pattern(  # a password of several words
 _PLACEHOLDER = _lazy(
     r"(?i)\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
     r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
-    r"|(?:undefined|changeme|placeholder|redacted|(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key))$",
+    r"|(?:undefined|changeme|placeholder|redacted|:?(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key)[0-9]?)$"
+    r"|:[a-z_]{2,30}$",
 )
 _FILLERS = (
     *("xxxx", "***", "...", "…", "•••", "####", "____", "00000000", "placeholder", "replace_", "replace-"),
@@ -898,7 +899,7 @@ def _strength(name: str) -> str:
         or last.endswith(("token", "secret", "apikey", "accesskey", "secretkey", "authkey", "authtok"))
     ):
         return "secret"
-    if last.startswith(("auth", "anmeld", "zugang")) or last in _WEAK:
+    if (last.startswith(("auth", "anmeld", "zugang")) and not last.startswith("author")) or last in _WEAK:
         return "weak"
     return ""
 
@@ -916,7 +917,7 @@ _LINK = Pattern(
         |(?P<xml>[^<>\n]{0,80}>\s{0,8}(?:<value>\s{0,8})?|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
         |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\|\||\?\?|\s[-–—]{1,2}\s)[\s>*_]{0,12})
         |(?P<prose>(?:\.(?=\S)|[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
-            |sont|wird|reads|became|becomes|equals|heißt|heisst|en|a|è|é|är|er|on|je|jest|brzmi|este|és|είναι|это|là
+            |sont|wird|reads|became|becomes|equals|heißt|heisst|è|é|är|er|on|je|jest|brzmi|este|és|είναι|это|là
             |wordt|luidt|şudur|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|still\s|jetzt\s|ahora\s
             |maintenant\s|set\sto\s|auf\s)?
             |[^.:=|<>\r\n"'`;]{1,60}?\s{0,2}(?::|=|→|->)\s{1,4})
@@ -1042,6 +1043,10 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
     link = _LINK.regex.match(text, end)
     if link is not None and _find_value(text, link, strength, name, found):
         return
+    if link is not None and link.lastgroup == "prose":
+        link = _SPACE.match(text, end)
+        if link is not None and _find_value(text, link, strength, name, found):
+            return
     if odd:
         _find_near(text, start, end, odd, strength, found)
 
@@ -1049,7 +1054,7 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
 def _find_flag(text: str, end: int, found: list[Span]) -> bool:
     """Find the value of a flag such as `--storepass VALUE`, whose name ends here."""
     match = _FLAG_VALUE.match(text, end)
-    if match is None or "[redacted" in match[0]:
+    if match is None or "[redacted" in match[0] or text[max(0, end - 5) : end].lower() == "-keys":
         return False
     start = match.end("before")
     value = text[start : match.end()]
@@ -1057,7 +1062,7 @@ def _find_flag(text: str, end: int, found: list[Span]) -> bool:
         return False
     if _is_expression(value) or _PLAIN_VALUE.fullmatch(value) and not _MIXED.search(value):
         return False
-    found.append((start, match.end(), "flag"))
+    found.append((start, match.end(), GENERIC if "=" in match["before"] else "flag"))
     return True
 
 
@@ -1105,6 +1110,7 @@ _BACK = _lazy(
 
 
 _CALL = _lazy(r"""(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))""")  # login("ann", "…")
+_SPACE = _lazy(r"(?P<space>[\"'`*_]{0,2}\s{1,2})")
 _DIGIT = _lazy(r"[0-9]")
 VALUE_CHARACTERS_MAX = 200  # a name says nothing about what is farther away
 
@@ -1158,10 +1164,19 @@ def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, 
     if strength == "password":
         if kind == "xml" and value.isalpha() and value.islower() and len(value) >= 8 and not _NAMED.search(value):
             return value not in {"required", "optional", "undefined", "password"}
-        return _is_chosen(value, linked=kind != "space" or quoted or name in _NATIVE)
+        if kind == "space" and not quoted and name not in _NATIVE:
+            is_emphatic = text.startswith("!", link.end() + len(value)) and _MIXED.search(value) is not None
+            is_numbered = _NUMBERED.fullmatch(value) is not None and not _TERM.fullmatch(value)
+            return is_emphatic or (is_numbered and not _NAMED.search(value)) or _is_chosen(value, linked=False)
+        if quoted and kind != "space" and _is_passphrase(value):
+            return True
+        return _is_chosen(value, linked=True)
     if kind == "space":
         return _is_strong(value, at_least=12) or (len(value) >= 10 and _is_chosen(value, linked=False))
-    return _is_chosen(value, linked=False) and len(value) >= 8 and randomness(value) > 0.35
+    if not _is_chosen(value, linked=False) or len(value) < 8:
+        return False
+    signs = any(each in "!#$^&@~" for each in value) and not value.islower()
+    return randomness(value) > 0.35 or (signs and not _EXPRESSION.fullmatch(value))
 
 
 _NATIVE = ("requirepass", "masterauth", "bindpw", "rootpw", "masterpass")  # no words follow these
@@ -1298,7 +1313,7 @@ _FORMS = (
         ("auth", "login", "credential", "connect", "pdo", "password"),
         r"(?i)(?:auth\w{0,20}|login|credentials?|connect(?:ion)?|pdo)\s?[=(][\s(]{0,3}(?:[^()\n\"',]{1,40},\s?|[\"'][^\"'\n]{1,40}[\"'],\s?)?"
         r"(?:(?:name|user)\w{0,6}\s?[=:]\s?)?[\"'][^\"'\n]{1,64}[\"'],\s?(?:Some\()?[\"'](?P<value>[^\"'\s]{4,128})[\"']",
-        linked=False,
+        linked=True,
     ),
     Form(
         (" p: ", " pw: "),
@@ -1353,7 +1368,9 @@ _PHRASE_WORDS = _lazy(r"[a-z]{3,10}(?:(?P<cut>[ .-])[a-z]{3,10}(?:(?P=cut)[a-z]{
 _PHRASE_LINK = _lazy(
     r"[\"'`]?[^.:=|<>\r\n\"'`;]{0,40}?(?:\s?[:=]|\s(?:is|was|lautet|ist|est|es|è|é|är|is:))\s{1,4}[\"'`“«]?|=[\"']?|\s[\"']"
 )
-_RUN_OF_WORDS = _lazy(r"(?<![\w-])(?:(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?:[ ,]{1,2}|,?\n)){11,}+[a-z]{3,8}(?![\w-])")
+_RUN_OF_WORDS = _lazy(
+    r"(?<![\w-])(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?:(?:[ ,]{1,2}|,?\n)(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?![\w-])){11,}+"
+)
 _SEED = _lazy(r"(?i)seed|mnemonic|recovery.phrase|backup.words|wallet")
 
 
@@ -1748,7 +1765,7 @@ class Rules:
                 found += [
                     (start, end, pattern.kind)
                     for start, end in places
-                    if pattern.kind == "pem" or not _is_filler(text[start : min(end, start + 200)])
+                    if pattern.kind in {"pem", "hash"} or not _is_filler(text[start : min(end, start + 200)])
                 ]
         if has_runs:
             _find_runs(text, self._vendors, found)
@@ -1819,9 +1836,10 @@ _MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]|[A-Z]{4
 
 _CLASSES = bytes(
     97 if chr(code).islower() or code >= 128 else 65 if chr(code).isupper() else 48 if 48 <= code <= 57 else code
+    if chr(code) not in "#$&^~+@" else 33  # all signs that a password has are one
     for code in range(256)
 )
-_MIXTURES = (b"a0", b"0a", b"A0", b"0A", b"aAA", b"AaA")
+_MIXTURES = (b"a0", b"0a", b"A0", b"0A", b"aAA", b"AaA", b"-0-", b"a!0", b"0!a")
 
 
 def _is_mixed(text: str) -> bool:
@@ -1860,7 +1878,7 @@ def _has_words(text: str, lower: str) -> bool:
             ("pass" in lower or "pw" in lower or "secret" in lower or "token" in lower or "key" in lower)
             and _ASSIGNED.search(lower) is not None
         )
-        or ("phrase" in lower or "mnemonic" in lower or "seed" in lower or "wallet" in lower)
+        or ("phrase" in lower or "words" in lower or "mnemonic" in lower or "seed" in lower or "wallet" in lower)
         or (" -" in text and _FLAG.search(text) is not None)
         or ("://" in text and "@" in text)
         or ("'" in text and "identified" in lower)
@@ -2000,11 +2018,21 @@ def _assigned(match: re.Match[str]) -> Span | None:
         and randomness(value) < 0.34
     ):
         return None  # "importToken": "template"
+    if kind == "bare" and not (match["key"].isupper() and match["gap"] == "="):
+        if _CONSTANT.fullmatch(value) or _MEMBER.fullmatch(value) and randomness(value) < 0.4:
+            return None
+        if not _is_password(match["key"]) and _NUMBERED_NAME.fullmatch(value) and not match["key"].isupper():
+            return None
     if kind == "bare" and (
         match.string.startswith(("(", "[", "{"), match.end()) or _is_code(value, key=match["key"], gap=match["gap"])
     ):
         return None
     return match.start(kind), match.start(kind) + len(value), GENERIC
+
+
+_CONSTANT = _lazy(r"[A-Z]{2,}[0-9]?(?:_[A-Z]{2,}[0-9]?)+")
+_MEMBER = _lazy(r"[a-z_]\w*(?:\.[a-z_]\w*){2,}")
+_NUMBERED_NAME = _lazy(r"[a-z]+(?:[-.][a-z]+)*-v?[0-9]{1,2}")  # shop-database-2
 
 
 def _phrase(match: re.Match[str]) -> Span | None:
