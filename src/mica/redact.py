@@ -1285,7 +1285,7 @@ _FORMS = (
         linked=True,
     ),
     Form(
-        ("log", "sign in", "signed in", "authenticate", "unlock", "melde", "anmeld", "connecte", "entra", "ingres", "accedi", "inloggen"),
+        ("log in", "login", "logged in", "log on", "logge", "sign in", "signed in", "authenticate", "unlock", "melde", "anmeld", "connecte", "entra", "ingres", "accedi", "inloggen"),
         r"(?i)\b(?:(?:log(?:ged|s)?|sign(?:ed|s)?)[ -]?(?:in|on)|login|authenticate[ds]?|unlock(?:ed|s)?(?: [\w ]{1,30}?)?|melden? (?:dich|sich)|anmeld\w{0,4}|anmeldung"
         r"|connecte[rz]?(?:-\w{1,4})?|se connecter|entra[r]?|ingresa[r]?|accedi|inloggen|logge)"
         r"(?: as \S{1,40})?\s(?:with|using|mit|con|avec|met|com)\s(?:[\w.@-]{1,40}(?: (?:and|und|et|y|e|en) |[:/]))?[\"'`“«]?" + _VALUE_HERE,
@@ -1302,7 +1302,7 @@ _FORMS = (
         linked=True,
     ),
     Form(  # a name and its password
-        ("cred", "login", "auth", "account", "user", "zugang", "anmeld", "identifiant", "static:", "wifi", "smtp"),
+        ("cred", "login", "auth", "account:", "accounts:", "user:", "user ", "zugang", "anmeld", "identifiant", "static:", "smtp"),
         r"(?i)(?<![a-z])(?:cred(?:ential)?s?|log[ -]?in(?: with| is)?|auth(?:_user)?(?:_pass)?|(?:http|proxy|rpc)?[_.-]?(?:basic)?[_.-]?auth|user(?:pass)?|accounts?|zugang(?:sdaten)?|anmeldung"
         r"|identifiants|credenciales|static|smtp\.[\w.-]{1,60}\]?:[0-9]{2,5}|rpcauth|accessi|logowanie)"
         r"(?:(?:\s(?:is|are|for|sind|sont|son|für|[\w-]{1,12}))?\s?[:=]|\s(?:is|are|with|sind|sont|son)|(?=\s))\s{0,3}[\"'`]?"
@@ -1310,18 +1310,18 @@ _FORMS = (
         linked=False,
     ),
     Form(
-        ("auth", "login", "credential", "connect", "pdo", "password"),
+        ('", "', "', '", '","', "','", "(\"", "('"),
         r"(?i)(?:auth\w{0,20}|login|credentials?|connect(?:ion)?|pdo)\s?[=(][\s(]{0,3}(?:[^()\n\"',]{1,40},\s?|[\"'][^\"'\n]{1,40}[\"'],\s?)?"
         r"(?:(?:name|user)\w{0,6}\s?[=:]\s?)?[\"'][^\"'\n]{1,64}[\"'],\s?(?:Some\()?[\"'](?P<value>[^\"'\s]{4,128})[\"']",
         linked=True,
     ),
     Form(
-        (" p: ", " pw: "),
+        (" p: ", " pw: ", " pass: "),
         r"\b[Uu](?:ser)?: ?\S{1,40} [Pp](?:w|ass)?: ?" + _VALUE_HERE,
         linked=True,
     ),
     Form(  # Cisco, Redis, the protocols of mail and files
-        ("enable ", "username ", "community ", "pass ", "auth ", "login ", "default on", "key", " psk", "eap", "password"),
+        ("enable ", "username ", "community ", "pass ", "auth ", "login ", " on >", "-key ", " psk ", " eap ", "password "),
         r"(?m)^[ \t>+<-]{0,4}(?:enable (?:secret|password)(?: \d)?|username \S{1,40} (?:privilege \d{1,2} )?(?:password|secret)(?: \d)?|snmp-server community|ppp chap password(?: \d)?"
         r"|neighbor \S{1,40} password(?: \d)?|set password|pre-shared-key|PASS|AUTH|\"AUTH\"|[A-Z]?:? ?[a-z]\d{1,3} LOGIN \S{1,60}|user \w{1,40} on|wpa-psk|key-string"
         r"|[^\n:]{0,40}: (?:PSK|EAP|XAUTH))\s{1,2}>?[\"']?" + _VALUE_HERE,
@@ -1672,6 +1672,12 @@ _HINTS = {  # the numbers of the patterns to try on a text with this hint
     for each in PATTERNS
     for hint in each.hints
 }
+_PLAIN = (  # where the secret may be a word or a number, without any mixture
+    *("private key", "private-lines", "passw", "passphrase", "cookie", "authorization", "://", "login", "machine"),
+    *("account", "identified", "password '", 'password "', "echo", "printf", "--", "mysql", "mariadb", "sshpass", "docker"),
+    *("podman", "curl", "password=", "passwd=", "pass=", "pwd=", "secret=", "token=", "key=", ":5432:", ":*:", ":6432:"),
+)
+_PLAIN_HINTS = {hint: _HINTS[hint] for hint in _PLAIN}
 _RARE = (
     *"=_-./:zxjq",
     "pass",
@@ -1726,19 +1732,24 @@ class Rules:
 
     def _search(self, text: str) -> list[Span]:
         lower = text.lower()
+        is_ascii = text.isascii()
+        has_runs = False
         mixed = _is_mixed(text)
-        if mixed or not text.isascii():
-            has_runs = max(map(len, text.split()), default=0) >= RUN_CHARACTERS_MIN and _has_runs(text)
+        if mixed:
+            words = [word for word in text.split() if len(word) > 5 and not word.isalpha()]
+            has_runs = any(len(word) >= RUN_CHARACTERS_MIN and _is_odd(word) for word in words)
+            mixed = has_runs or any(map(_may_be_value, words))
+        elif not is_ascii:
+            has_runs = _has_runs(text)
+        if mixed or has_runs:
             if not has_runs and not _has_names(text, lower):
                 return []
-        else:
-            has_runs = False
-            if not _has_words(text, lower):
-                return []
+        elif not _has_words(text, lower) and (is_ascii or not any(each in lower for each in _INVISIBLES)):
+            return []
         if len(lower) != len(text):
             lower = _lower(text)
         spans = self._find(text, lower, has_runs=has_runs, mixed=mixed)
-        if not text.isascii() or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
+        if not is_ascii or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
             view = View(text)
             if view.text != text:
                 shown = self._find(
@@ -1750,11 +1761,16 @@ class Rules:
     def _find(self, text: str, lower: str, *, has_runs: bool, mixed: bool) -> list[Span]:
         found: list[Span] = []
         numbers: set[int] = set()
-        for rare, some in _HINTS_WITH.items():
-            if rare in lower:
-                for hint, hinted in some:
-                    if hint in lower:
-                        numbers |= hinted
+        if mixed or has_runs:
+            for rare, some in _HINTS_WITH.items():
+                if rare in lower:
+                    for hint, hinted in some:
+                        if hint in lower:
+                            numbers |= hinted
+        else:
+            for hint, hinted in _PLAIN_HINTS.items():
+                if hint in lower:
+                    numbers |= hinted
         if " -" in text or has_runs or " /" in text or "<<<" in text or _DIGIT.search(text) is not None:
             for word in _PROGRAMS.keys() & set(_COMMAND_WORD.findall(lower)):
                 numbers.update(_PROGRAMS[word])
@@ -1839,6 +1855,16 @@ _CLASSES = bytes(
     if chr(code) not in "#$&^~+@" else 33  # all signs that a password has are one
     for code in range(256)
 )
+def _may_be_value(word: str) -> bool:
+    """Return False for a word without any mixture, a version, a number with its unit, or the name of an algorithm."""
+    return _is_mixed(word) and _COMMON.fullmatch(word) is None
+
+
+_COMMON = _lazy(
+    r"[\"'`*_(\[{<]{0,4}(?:v?[0-9]+(?:[.,:_/x-][0-9]+)*[a-zA-Z%]{0,4}|[A-Za-z]{1,4}-?[0-9]{1,4}[a-z]?|[0-9]{1,4}(?:-[a-z]+)+"
+    r"|[a-z]+(?:[_./][a-z]+)*[0-9]?(?:\([a-z_, ]*\)?)?|(?:[A-Z]{0,3}[a-z]+){1,4}(?:\.[A-Za-z_]+)*(?:\([a-z_, ]*\)?)?)"
+    r"(?:['’]s)?[\"'`*_)\]}>.,;:!?—–-]{0,6}"
+)
 _MIXTURES = (b"a0", b"0a", b"A0", b"0A", b"aAA", b"AaA", b"-0-", b"a!0", b"0!a")
 
 
@@ -1878,33 +1904,39 @@ def _has_words(text: str, lower: str) -> bool:
             ("pass" in lower or "pw" in lower or "secret" in lower or "token" in lower or "key" in lower)
             and _ASSIGNED.search(lower) is not None
         )
-        or ("phrase" in lower or "words" in lower or "mnemonic" in lower or "seed" in lower or "wallet" in lower)
-        or (" -" in text and _FLAG.search(text) is not None)
+        or "phrase" in lower
+        or "mnemonic" in lower
+        or "seed" in lower
+        or "wallet" in lower
+        or "words" in lower
+        or (" -" in text and any(each in text for each in _FLAGS))
         or ("://" in text and "@" in text)
         or ("'" in text and "identified" in lower)
         or ("=" in text and ("cookie" in lower or "kennwort" in lower or "clave" in lower))
-        or (":" in text and _AT_COLON.search(lower) is not None)
+        or (":" in text and (":5432:" in text or ":*:" in text or "authorization:" in lower))
         or ("|" in text and "echo " in lower)
-        or "private" in lower and "-----" in text
+        or ("-----" in text and "private" in lower)
         or "\x1b" in text
+        or "{" in text and "auth" in lower
     )
 
 
 _ASSIGNED = _lazy(
     r"(?:pass|passw(?:or)?d|phrase|pwd?|secret|token|key)s?[0-9]{0,2}(?![a-z])(?:[\"'`)\]\\]{0,4}\s{0,2}[:=,>(]|[^\n.]{0,60}?[^\n.\w](?:is|was|now)\b|\s[\"'`][^\s])|--?[a-z-]*pass"
 )
-_FLAG = _lazy(r"\s-(?:p|P|a|u|w|N|U|k|pw|h?p\w)\S{0,3}")
+_FLAGS = (" -p", " -P", " -a ", " -u", " -w", " -N ", " -U", " -hp", " -k ", " --pass")
 
 
 def _has_names(text: str, lower: str) -> bool:
     """Return True for a text with a word about secrets, or with characters that may hide one."""
     if not text.isascii() and any(each in lower for each in _FOREIGN):
         return True
-    if any(each in lower for each in _TELLING):
-        return True
+    for each in _TELLING:
+        if each in lower:
+            return True
     return (
         (" / " in lower and _LOGIN.search(lower) is not None)
-        or (" -" in text and _FLAG.search(text) is not None)
+        or (" -" in text and any(each in text for each in _FLAGS))
         or (":" in text and _AT_COLON.search(lower) is not None)
         or ("::" in text and "redacted" not in lower)
         or ("$" in text and ("$2" in text or "$1$" in text or "$5$" in text or "$6$" in text or "$y$" in text or "$P$" in text))
@@ -1924,8 +1956,9 @@ _TELLING = (
 _AT_COLON = _lazy(r":(?:\*|5432|5433|6432):|bearer|cookie|mnemonic|jeton|senha")
 
 
+_INVISIBLES = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
 _FOREIGN = (  # invisible characters, and what only other alphabets have
-    *"\u200b\u200c\u200d\u2060\ufeff\u00ad",
+    *_INVISIBLES,
     *(each for each in _STEMS if not each.isascii()),
     *("密", "口令", "パス", "暗証", "비밀", "암호", "mật kh", "المرور", "السر", "סיסמ", "पासवर्ड"),
 )
