@@ -13,10 +13,14 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tests import secret_frames as frames
+from tests.secret_frames import lines
+
 ALPHABETS = {
     "w": string.ascii_letters + string.digits,
     "h": "0123456789abcdef",
     "u": string.ascii_uppercase + string.digits,
+    "H": "0123456789ABCDEF",
     "l": string.ascii_lowercase + string.digits,
     "b": string.ascii_letters + string.digits + "-_",
     "s": string.ascii_letters + string.digits + "+/",
@@ -349,15 +353,16 @@ def has_prefix(shape: Shape) -> bool:
 def secrets(*, seed: int = 17, rounds: int = 1) -> Iterator[Secret]:
     """Yield rows of secrets: every shape in a third of the frames, chosen so that every frame has every kind."""
     chance = random.Random(f"secrets {seed}")
-    frames = list(FRAMES.items())
+    surroundings = list(FRAMES.items())
     for number, shape in enumerate(SHAPES * rounds):
-        choice = frames[number % 4 :: 4] + (list(SHAPE_FRAMES.items())[number % 2 :: 2] if has_prefix(shape) else [])
+        choice = surroundings[number % 4 :: 4] + (list(SHAPE_FRAMES.items())[number % 2 :: 2] if has_prefix(shape) else [])
         for title, frame in choice:
             secret = fill(shape.form, chance).replace("\0", "~")
             if _visible(secret, title):
                 yield Secret(shape.vendor, title, frame(shape.name, secret, chance), secret)
     yield from passwords(chance)
     yield from structures(chance)
+    yield from framed(chance)
 
 
 PASSWORDS = (
@@ -448,6 +453,41 @@ def structures(chance: random.Random) -> Iterator[Secret]:
         yield Secret("header", "basic", f"Authorization: Basic {login}", login)
         cookie = fill("{w32}", chance)
         yield Secret("header", "cookie", f"Cookie: theme=dark; sessionid={cookie}", cookie)
+
+
+def framed(chance: random.Random) -> Iterator[Secret]:
+    """Yield the rows of `secret_frames`."""
+    blocks = {
+        "commands": frames.COMMANDS,
+        "sentences": frames.PROSE,
+        "other languages": frames.LANGUAGES,
+        "configuration and code": frames.CONFIGURATION,
+        "logs": frames.LOGS,
+    }
+    for title, block in blocks.items():
+        for line in lines(block):
+            for secret in (chance.choice(PASSWORDS), fill(chance.choice(("{w12}", "{w20}", "{b24}x")), chance)):
+                is_bare = not any(each in secret for each in "@;&$!#%'")
+                if is_bare or not any(each in line for each in ("://", "%", "&", "'", "$", "-p{}")):
+                    yield Secret("password", title, line.replace("{}", secret), secret)
+    for line in lines(frames.HASHES):
+        form = line.partition(" ")[2]
+        for frame in chance.sample(lines(frames.HASH_FRAMES), 3):
+            secret = fill(form, chance).replace("(", "{").replace(")", "}")  # `{SSHA}` is part of a hash
+            yield Secret("password", "hashes", frame.replace("{}", secret), secret)
+    for title, values, block in (
+        ("phrases", frames.PHRASES, frames.PHRASE_FRAMES),
+        ("seeds", frames.SEEDS, frames.SEED_FRAMES),
+    ):
+        for frame in lines(block):
+            secret = chance.choice(values)
+            yield Secret("password", title, frame.replace("{}", secret), secret)
+    for frame in lines(frames.SALTS):
+        secret = "".join(chance.choices(string.ascii_letters + string.digits + "!@#$%^&*()-_[]{}<>~`+=,.;:/?| ", k=62)) + "+z"
+        yield Secret("password", "salts", frame.replace("{}", secret), secret)
+    for frame in lines(frames.KUBECONFIG):
+        secret = base64.b64encode(fill("{w90}", chance).encode()).decode()
+        yield Secret("password", "kubeconfig", frame.replace("{}", secret), secret)
 
 
 # -- Text that only looks like secrets
@@ -597,6 +637,8 @@ def look_alikes(*, seed: int = 17, rounds: int = 6) -> Iterator[tuple[str, str]]
     for _ in range(rounds):
         for form in LOOK_ALIKE_FORMS.strip().splitlines():
             yield form, _look_alike(form, chance)
+    for line in lines(frames.HARMLESS):
+        yield line, line
 
 
 def _look_alike(form: str, chance: random.Random) -> str:

@@ -37,9 +37,12 @@ class Pattern:
     Text that matches its group `before` is not replaced.
     """
 
-    def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
+    def __init__(
+        self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0, *, programs: tuple[str, ...] = ()
+    ) -> None:
         self.kind = kind
         self.hints = hints  # lower case; a text without any of them is not searched
+        self.programs = programs  # a command line of one of them is searched
         self._expression = expression
         self._flags = flags
 
@@ -208,6 +211,86 @@ VENDORS = _read_vendors()
 
 Span = tuple[int, int, str]  # where a secret begins and ends, and its kind
 
+_TYPED_VALUE = (  # on a command line; not the next flag, a variable, a path, a port, or the name of a source
+    r"(?(quote)(?![$<{%\[]|-{1,2}[a-z])[^\"'\r\n]{4,128}(?=(?P=quote))"
+    r"|(?![-$<{%\[(*\"'/.~@=]|[0-9]{1,5}(?:[\s:]|\Z)|(?:env|file|stdin|fd|prompt):|(?:true|false|null|none)\b)"
+    r"[^\s\"'`;|&<>]{4,256})"
+)
+_QUOTE = r"(?P<quote>[\"'])?"
+# Programs, and what stands before a secret on their command lines.
+_COMMANDS = r"""
+redis-cli|valkey-cli|keydb-cli :: (?:-a|--pass)[ =]{1,2}
+ldapsearch|ldapadd|ldapmodify|ldapwhoami|ldapdelete|ldappasswd|ldapmodrdn|ldapcompare :: -(?:w|s) ?(?!base|one|sub)
+mongosh|mongo|mongodump|mongorestore|mongoexport|mongoimport|mongotop|mongostat|cqlsh :: -p[ =]?
+evil-winrm|crackmapexec|netexec|nxc|rdesktop|psexec|rabbitmqadmin|ncftpput|ncftpget|ncftp|arangosh :: -p ?
+twine|youtube-dl|yt-dlp|hydra|mosquitto_rr|influx|impacket-psexec|usermod|useradd :: -p[ =]
+sqlcmd|bcp|osql|tsql|isql|mosquitto_pub|mosquitto_sub|ipmitool|zip|unzip|funzip|clickhouse-client :: -P ?
+ssh-keygen|ssh-add :: -(?:N|P) ?
+7z|7za|7zr|7zz|rar|unrar :: -h?p
+sendemail :: -xp[ =]
+snmpwalk|snmpget|snmpset|snmpbulkwalk|snmptrap :: -(?:A|X|c) ?(?!public\b|private\b)
+plink|pscp|psftp|kitty|winscp :: -pw[ =]
+pdftotext|pdftoppm|pdfinfo|pdfimages :: -(?:upw|opw)[ =]
+pdftk :: (?:input_pw|user_pw|owner_pw)[ =]
+qpdf :: --encrypt[ =](?:\S{1,64} (?=\S))?
+security :: -(?:w|p) (?:# ?)?
+xfreerdp|wfreerdp|mstsc|sdl-freerdp :: /p:
+cmdkey|psexec|runas|net|wmic|schtasks|dism|nltest :: /(?:pass|password|rp|p)[: ]
+openssl :: -(?:passin|passout|pass|k|password)[ =](?:pass:)?
+apksigner|jarsigner|keytool :: -{1,2}\w{0,12}pass(?:word)?[ =](?:pass:)?
+htpasswd :: -\w{0,6}b\w{0,6}\s{1,2}(?:-\w{1,6}\s{1,2}){0,3}(?:[./~]\S{1,100}\s{1,2}|\S{1,64}\s{1,2}(?=\S{1,64}\s{1,2}\S))?\S{1,64}\s{1,2}
+wpa_passphrase :: \S{1,64}\s{1,2}
+smbclient|rpcclient|net|smbmap|smbget|winexe|wmic :: (?:-U|--user)[ =]?["']?[^\s%"']{1,64}%
+sqlplus|sqlldr|impdp|expdp|exp|imp|rman|sqlcl :: (?:-\w{1,2}\s)?["']?[\w$]{2,30}/(?=[^\s/@"']{4,64}@)
+impacket-psexec|impacket-wmiexec|impacket-secretsdump|impacket-smbexec|psexec.py|secretsdump.py|wmiexec.py|smbexec.py :: (?:\S{1,40}\s)?[\w.-]{1,40}/[\w.-]{1,40}:
+lftp|sftp|ftp|open :: (?:-u|--user)[ =]["']?[\w.@-]{1,64},
+etcdctl|http|https|xh|xhs|httpie|wrk|siege|restish|curlie|rustic :: (?:-u|-a|--user|--auth)[ =]["']?[^\s:"']{1,64}:
+curl|curlie :: (?:--proxy-user|-U)[ =]["']?[^\s:"']{1,64}:
+sonar-scanner|mvn|gradle|gradlew|java :: -[DP][\w.]{0,40}\.(?:login|token|password)=
+"""
+# The same where the words before the secret are sub-commands: programs, and the pattern of the whole.
+_SUBCOMMANDS = r"""
+oc helm az nerdctl buildah skopeo heroku podman crane :: (?:oc|helm\s{1,2}(?:registry|repo)|az|nerdctl|buildah|skopeo|heroku|podman|crane\s{1,2}auth)\s{1,2}(?:login|add)\s[^\n|;&]{0,200}?\s-p[ =]
+vault cargo bw ngrok surge expo railway :: (?:vault|cargo|bw|ngrok|surge|expo|railway)\s{1,2}(?:login|unlock|authtoken)\s{1,2}(?:[^\s@]{1,60}@\S{1,60}\s{1,2})?(?:token=)?
+ngrok cloudflared :: (?:ngrok\s{1,2}config\s{1,2}add-authtoken|cloudflared\s{1,2}(?:service\s{1,2}install|tunnel\s{1,2}run\s{1,2}--token))\s{1,2}
+rclone :: rclone\s{1,2}obscure\s{1,2}
+rabbitmqctl :: rabbitmqctl\s{1,2}(?:add_user|change_password|authenticate_user)\s{1,2}\S{1,64}\s{1,2}
+mysqladmin :: mysqladmin\b[^\n|;&]{0,120}?\spassword\s{1,2}
+drush occ kadmin :: (?:drush|occ|kadmin)\s[^\n|;&]{0,80}?(?:user:password|user:resetpassword|-pw)\s{1,2}(?:[^\s"']{1,64}\s{1,2})?
+az :: az\s[^\n|;&]{0,40}?secret\s{1,2}set\b[^\n|;&]{0,160}?--value[ =]
+aws :: aws\s[^\n|;&]{0,80}?(?:SecureString|secret)[^\n|;&]{0,160}?--(?:value|secret-string)[ =]
+gh glab fly flyctl :: (?:gh|glab|flyctl|fly)\s{1,2}secrets?\s{1,2}set\b[^\n|;&]{0,80}?\s(?:-b|--body)[ =]
+mc mcli :: (?:mc|mcli)\s{1,2}(?:alias|config\s{1,2}host)\s{1,2}(?:set|add)\s{1,2}\S{1,64}\s{1,2}\S{1,100}\s{1,2}\S{1,64}\s{1,2}
+net :: net\s{1,2}(?:use\s[^\n|;&]{0,40}?\\\\\S{1,100}|user\s{1,2}\w{1,64})\s{1,2}
+isql :: isql\s{1,2}\w{1,40}\s{1,2}\w{1,40}\s{1,2}
+virsh :: virsh\s{1,2}secret-set-value\b[^\n|;&]{0,100}?--base64[ =]
+etcdctl :: etcdctl\s{1,2}user\s{1,2}add\s{1,2}[\w.-]{1,40}:
+gem :: gem\s{1,2}push\b[^\n|;&]{0,80}?--key[ =]
+vercel wrangler netlify :: (?:vercel\s{1,2}env|wrangler\s{1,2}secret|netlify\s{1,2}env:set)\s{1,2}(?:add|put)?\s{0,2}\S{1,64}\s{1,2}(?:<<<\s?)?
+config configure config:set secrets user-secrets set setx :: (?:config(?:ure)?|config:set|secrets|user-secrets|setx?)\s{1,2}(?:(?:set|add|put|--?\w{1,8})\s{1,2})?["']?[\w:./-]{0,60}(?:password|passwd|passphrase|token|secret|secret_access_key|token\.[\w.-]{1,40}|_auth|api_?key|_pass)["']?[ =]
+cryptsetup pass op bw vault gh docker borg restic secret-tool hdiutil wrangler gopass sudo kinit :: (?:cryptsetup|pass|op|bw|vault|gh|docker|borg|restic|secret-tool|hdiutil|wrangler|gopass|sudo|kinit)\s[^\n|;&]{0,120}?<<<\s?
+cryptsetup wg openvpn systemd-creds sshpass kinit vault :: (?:cryptsetup|wg|openvpn|systemd-creds|sshpass|kinit|vault)\b[^\n|;&]{0,120}?<\((?:echo|printf)\s(?:-\w\s)?(?:["']\w{1,32}(?:\\n|\n))?
+convertto-securestring :: ConvertTo-SecureString\s(?:-String\s)?
+expect :: expect\b[^\n]{0,200}?assword:?["'][^\n]{0,40}?send(?:\s-h)?(?:\s--)?\s
+msmtp mbsync :: (?:msmtp|mbsync)\b[^\n|;&]{0,80}?--passwordeval[ =]["']?echo\s
+"""
+
+
+def _commands() -> tuple[Pattern, ...]:
+    """Return the patterns of the secrets on command lines, one for each row of the tables."""
+    patterns = []
+    for row in _COMMANDS.strip().splitlines():
+        programs, _, before = row.partition(" :: ")
+        expression = rf"(?P<before>(?<![\w-])(?:{programs})\s(?:[^\n|;&]{{0,200}}?\s)?{before}{_QUOTE})"
+        names = tuple(programs.replace("\\", "").split("|"))
+        patterns.append(Pattern("flag", (), expression + _TYPED_VALUE, programs=names))
+    for row in _SUBCOMMANDS.strip().splitlines():
+        programs, _, before = row.partition(" :: ")
+        expression = rf"(?i)(?P<before>(?<![\w-])(?:{before}){_QUOTE})"
+        patterns.append(Pattern("flag", (), expression + _TYPED_VALUE, programs=tuple(programs.split())))
+    return tuple(patterns)
+
+
 _APART = r"(?<![A-Za-z0-9])"
 
 PATTERNS = (
@@ -272,7 +355,7 @@ PATTERNS = (
         "credential",  # the password is VALUE: with a digit or a sign, or in quotes; otherwise it is prose
         ("passw", "passphrase"),
         r"(?i)(?P<before>(?<![A-Za-z0-9])(?:passw(?:or)?d|passphrase)\s{1,4}(?:is|was)(?:\s{1,4}now)?:?\s{1,4})"
-        r"(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
+        r"(?!\w{1,20}-[a-z]{1,12}(?:ed|bit|able|safe)\b)(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
         r"|(?![$<{%\[(])(?=[^\s\"'`]{0,64}(?:[0-9]|[!@#$%^&*+=][^\s\"'`,;.!?]))[^\s\"'`,;]{5,63}[^\s\"'`,;.!?])",
     ),
     Pattern(
@@ -343,36 +426,27 @@ PATTERNS = (
         r"(?:(?:is|ist|es|est)[ :]{1,3})?[\"'`]?)(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}",
     ),
     Pattern(
-        "flag",  # redis-cli -a VALUE, ldapsearch -w VALUE, openssl -passin pass:VALUE
-        (
-            *(
-                "redis-cli",
-                "ldap",
-                "mongo",
-                "mosquitto",
-                "sqlcmd",
-                "bcp ",
-                "zip ",
-                "7z",
-                "ipmitool",
-                "cqlsh",
-                "oc ",
-                "az ",
-            ),
-            *("twine", "evil-winrm", "exec", "rpcclient", "isql", "influx", "arangosh", "clickhouse", "tsql", "sftp"),
-            *("plink", "pscp", "rar ", "xfreerdp", "vault", "openssl", "htpasswd", "wpa_passphrase", "smbclient"),
-        ),
-        r"(?P<before>\b(?:redis-cli\b[^\n|;&]{0,200}?\s(?:-a|--pass)[ =]{1,2}"
-        r"|ldap(?:search|add|modify|passwd|whoami|delete)\b[^\n|;&]{0,200}?\s-w ?"
-        r"|(?:mongo(?:sh|dump|restore|export|import)?|mosquitto_(?:pub|sub)|sqlcmd|bcp|zip|unzip|ipmitool|cqlsh|oc|az|twine"
-        r"|evil-winrm|crackmapexec|netexec|rpcclient|isql|influx|arangosh|clickhouse-client|isql|tsql|sftp|plink|pscp|psftp|rar|unrar)"
-        r"\b[^\n|;&]{0,200}?\s-(?:p|P|pw|password) ?"
-        r"|7z[ar]?\b[^\n|;&]{0,200}?\s-p|xfreerdp\b[^\n|;&]{0,200}?\s/p:|vault\s{1,2}login\s{1,2}"
-        r"|openssl\b[^\n|;&]{0,200}?\s-(?:passin|passout|pass|k)\s(?:pass:)?"
-        r"|htpasswd\s{1,2}-\w{0,6}b\w{0,6}\s{1,2}\S{1,100}\s{1,2}\S{1,64}\s{1,2}"
-        r"|wpa_passphrase\s{1,2}\S{1,64}\s{1,2}|smbclient\b[^\n|;&]{0,200}?\s-U ?[^\s%]{1,64}%)[\"']?)"
-        r"(?![-\s$<{%\[\"'/.])(?!(?:env|file|stdin|fd):)[^\s\"';|&]{5,}",
+        "hash",  # of a password: whoever has it can try passwords at home
+        ("$2", "$argon2", "$1$", "$5$", "$6$", "$7$", "$y$", "$apr1$", "$p$", "$h$", "$s$", "pbkdf2", "scrypt:", "{ss", "{sha", "{sm"),
+        r"\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{50,53}"
+        r"|\$argon2(?:id|[id])\$[^\s\"'`:;<>|]{30,}"
+        r"|\$(?:[1567y]|gy|apr1|md5|sha1|scrypt|pbkdf2[a-z0-9-]{0,12}|bcrypt-sha256)\$[^\s\"'`:;<>|&(){}]{20,}"
+        r"|\$[PHS]\$[./A-Za-z0-9]{30,}"
+        r"|\{(?:S?SHA[0-9]{0,3}|S?MD5|PBKDF2[A-Z0-9-]{0,12}|CRYPT|ARGON2)\}[$./A-Za-z0-9+=]{20,}"
+        r"|pbkdf2[_:]sha[0-9]{1,3}[$:][0-9]{3,8}\$[^\s$\"']{4,64}\$[A-Za-z0-9+/=]{20,}"
+        r"|scrypt:[0-9:]{3,20}\$[^\s$\"']{4,64}\$[0-9a-f]{40,}",
     ),
+    Pattern(
+        "hash",
+        ("aad3b435", "::", "scram-sha", "sha1$", "sha256$", "sha512$", "md5$", "*", "md5"),
+        r"(?i)aad3b435b51404eeaad3b435b51404ee:[0-9a-f]{32}"
+        r"|(?P<before>::[^\s:]{1,64}:)[0-9a-f]{16}:[0-9a-f]{32}:[0-9a-f]{32,}"
+        r"|scram-sha-[0-9]{1,3}\$[0-9]{3,8}:[a-z0-9+/=]{8,64}\$[a-z0-9+/=]{20,100}:[a-z0-9+/=]{20,}"
+        r"|(?<![a-z0-9])(?:sha(?:1|256|512)|md5)\$[^\s$\"']{4,64}\$[0-9a-f]{32,}"
+        r"|(?<![\w*])\*(?-i:[0-9A-F]{40})(?![0-9A-Za-z])"
+        r"|(?<=[\"' ])md5[0-9a-f]{32}(?=[\"'\s]|\Z)",
+    ),
+    *_commands(),
     Pattern(
         "flag",  # echo user:VALUE | chpasswd, echo VALUE | docker login --password-stdin
         ("echo", "printf"),
@@ -451,7 +525,8 @@ _PHRASE = Pattern(  # a password of several words
 _PLACEHOLDER = _lazy(
     r"(?i)\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
     r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
-    r"|(?:undefined|changeme|placeholder|redacted|(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key))$",
+    r"|(?:undefined|changeme|placeholder|redacted|:?(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key)[0-9]?)$"
+    r"|:[a-z_]{2,30}$",
 )
 _FILLERS = (
     *("xxxx", "***", "...", "…", "•••", "####", "____", "00000000", "placeholder", "replace_", "replace-"),
@@ -740,8 +815,9 @@ def _alphabet(name: str) -> re.Pattern[str]:
 _STEMS = (  # lower case; a name of a secret contains one of them
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "kennw", "contrase", "clave", "mdp", "jeton", "senha"),
     *("auth", "login"),
-    *("wachtw", "geheim", "secr", "hasło", "lösen", "heslo", "пароль", "токен", "ключ", "密码", "密碼", "パスワ"),
-    *("비밀번호", "schlüs", "clé", "llave", "口令", "密钥", "şifre", "parola"),
+    *("wachtw", "geheim", "segret", "hasł", "hasl", "losen", "lösen", "hesl", "парол", "токен", "ключ", "salasan"),
+    *("schlüs", "schluess", "clé", "llave", "şifre", "sifre", "parol", "kodeord", "adgangsk", "jelsz", "lozink", "geslo"),
+    *("sleutel", "chiave", "chave", "klucz", "nyckel", "klíč", "κωδικ", "slapta", "psk", "community"),
 )
 _WEAK_STEMS = (  # names of secrets that only count beside a random run
     *("log in", "logged in", "sign in", "zugang", "identif", "sig", "psk", "jwt", "dsn", "sas", "pat"),
@@ -750,17 +826,24 @@ _WEAK_STEMS = (  # names of secrets that only count beside a random run
 _PASSWORDS = frozenset(
     "password passwd passwort passphrase passcode passwords kennwort contraseña contrasena mdp passe senha"
     " wachtwoord hasło lösenord heslo пароль 密码 密碼 口令 パスワード 비밀번호 pass pwd pw clave"
-    " psk requirepass masterauth bindpw rootpw passwordhash şifre parola passwörter userpass"
-    " userpw userpwd mot_de_passe passin passout".split()
+    " psk wpapsk requirepass masterauth bindpw rootpw passwordhash şifre parola passwörter userpass"
+    " userpw userpwd mot_de_passe passin passout wo community".split()
 )
 _SECRETS = frozenset(
     "secret secrets token tokens apikey api_key authtoken accesstoken secretkey accesskey privatekey authkey jeton"
     " geheimnis secreto secrète credentials cred creds zugangsdaten identifiants credenciales authtok"
     " schlüssel clé clef llave key keys токен ключ 密钥 auth apitoken bottoken pat".split()
 )
+_PASSING = frozenset("pass pwd pw bypass compass encompass surpass trespass overpass underpass multipass".split())
+_FOREIGN_PASSWORDS = (  # with the endings that a sentence gives them
+    *("wachtwoord", "hasł", "hasla", "haslo", "lösenord", "losenord", "passord", "adgangskode", "kodeord", "salasan"),
+    *("heslo", "hesle", "hesla", "heslu", "jelsz", "parola", "parole", "parool", "şifre", "sifre", "парол", "κωδικ"),
+    *("lozink", "geslo", "contraseny", "slaptažod", "senha"),
+)
+_FOREIGN_KEYS = ("sleutel", "chiav", "chave", "klucz", "nyckel", "klíč", "nøgle", "ключ", "токен", "segret")
 _WEAK = frozenset(
     "sig signature sas jwt seed salt dsn cookie session sid sessionid webhook license licence pin bearer authorization"
-    " sessid authentication login anmelden authenticate zugang identifier sign logged psk".split()
+    " sessid authentication login anmelden authenticate zugang identifier sign logged".split()
 )
 _KEY_OF = frozenset(  # this key is no secret
     "public pub primary foreign cache sort partition object idempotency translation hash group dict map query index"
@@ -777,7 +860,7 @@ _NOT_ITSELF = frozenset(  # `token_count` is no token
 )
 _SUFFIXES = frozenset(
     "value string str raw plain base env prod production staging stage dev test qa current new old default b64 base64"
-    " live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
+    " data wo ro_value authtok live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
 )
 _CAMEL = _lazy(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME_END = _lazy(r"[\w-]{0,64}")
@@ -788,6 +871,8 @@ NAME_CHARACTERS_MAX = 64
 def _strength(name: str) -> str:
     """Return what a name says about the value beside it: `password`, `secret`, `weak`, or an empty text."""
     lower = _CAMEL.sub("_", name).lower().replace("-", "_").strip("_")
+    if lower == "palavra_passe":
+        return "password"
     words = [word.rstrip("0123456789") or word for word in lower.split("_") if word]
     while len(words) > 1 and (words[-1] in _SUFFIXES or lower.endswith("_b64")):
         lower = lower.removesuffix("_b64")
@@ -804,9 +889,17 @@ def _strength(name: str) -> str:
         return "secret" if before else "weak"
     if last in _PASSWORDS or last.endswith(("password", "passwd", "passwort", "passphrase", "passwrd")):
         return "password" if last not in {"pass", "pwd"} or before or name.isupper() or len(name) > 4 else "pass"
-    if last in _SECRETS or last.endswith(("token", "secret", "apikey", "accesskey", "secretkey", "authkey")):
+    if last.endswith(("pass", "pw", "pwd")) and last not in _PASSING:
+        return "password" if before or len(last) > 4 else ""
+    if last.startswith(_FOREIGN_PASSWORDS):
+        return "password"
+    if (
+        last in _SECRETS
+        or last.startswith(_FOREIGN_KEYS)
+        or last.endswith(("token", "secret", "apikey", "accesskey", "secretkey", "authkey", "authtok"))
+    ):
         return "secret"
-    if last.startswith(("auth", "anmeld", "zugang")) or last in _WEAK:
+    if (last.startswith(("auth", "anmeld", "zugang")) and not last.startswith("author")) or last in _WEAK:
         return "weak"
     return ""
 
@@ -818,11 +911,14 @@ _LINK = Pattern(
     (?:s\b)?["'`*_\])]{0,4}
     (?:\s{1,2}\([^()\n]{0,40}\))?
     (?:
-        (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4})
-        |(?P<xml>[^<>\n]{0,80}>\s{0,8}|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
-        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\s[-–—]{1,2}\s)[\s>*_]{0,12})
+        (?P<pair>[\s,"'>]{0,24}\b(?:value|val|content)["']?\s{0,2}[:=]\s{0,4}
+            |["']?\s{0,2}\{[^{}"']{0,160}(?:["'][^"'\n]{0,100}["'][^{}"']{0,60})?\bdefault\s{0,12}=\s{0,4})
+        |(?P<call>["'\])]{1,4}\s?(?:,\s?|\)?\.(?:type|fill|send_?keys|send|set_?value|val)\()(?=["']))
+        |(?P<xml>[^<>\n]{0,80}>\s{0,8}(?:<value>\s{0,8})?|</key>\s{0,20}<string>\s{0,4}|\((?=["'])|[^()\n]{0,3}\((?=["']))
+        |(?P<sign>\s{0,12}(?:=>|:=|->|→|⇒|⟶|=|:|\||,\s{0,2}(?=["'])|\|\||\?\?|\s[-–—]{1,2}\s)[\s>*_]{0,12})
         |(?P<prose>(?:\.(?=\S)|[^.:=|<>\r\n"'`;]|(?<=[a-z])'(?=[A-Za-z])){0,60}?\s(?:is|was|are|now|to|be|ist|war|lautet|lauten|sind|es|era|sea|son|est|était
-            |sont|wird|reads|became|becomes|equals|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|jetzt\s|ahora\s
+            |sont|wird|reads|became|becomes|equals|heißt|heisst|è|é|är|er|on|je|jest|brzmi|este|és|είναι|это|là
+            |wordt|luidt|şudur|is:|ist:|es:|est:|lautet:|was:|to:)\s{1,4}(?:now\s|still\s|jetzt\s|ahora\s
             |maintenant\s|set\sto\s|auf\s)?
             |[^.:=|<>\r\n"'`;]{1,60}?\s{0,2}(?::|=|→|->)\s{1,4})
         |(?P<space>\s{1,12})
@@ -877,11 +973,10 @@ _NAMED = _lazy(r"(?i)pass(?:w|$)|secret|token|key")
 _WORD_CHARACTERS = _lazy(r"[A-Za-z]+")
 
 
-def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[Span]) -> list[int]:
-    """Find the values beside names of secrets. Returns where the names begin. Weak names count only beside runs."""
+def _names(text: str, lower: str, *, weak: bool) -> list[tuple[int, int]]:
+    """Return the places of all names that may be those of a secret."""
     ends: dict[int, int] = {}
-    stems = _STEMS + _WEAK_STEMS if odd else _STEMS
-    for stem in stems:
+    for stem in _STEMS + _WEAK_STEMS if weak else _STEMS:
         place = lower.find(stem)
         while place >= 0:
             start, first = place, max(0, place - NAME_CHARACTERS_MAX)
@@ -889,12 +984,32 @@ def _find_named(text: str, lower: str, odd: list[tuple[int, int]], found: list[S
                 start -= 1
             ended = _NAME_END.match(text, place)
             end = place if ended is None else ended.end()
-            if end - start <= NAME_CHARACTERS_MAX and start not in ends:
-                name = text[start:end].rstrip("-_")
-                _find_beside(text, start, start + len(name), odd, found)
-            ends[start] = end
+            ends[start] = max(end, ends.get(start, 0))
             place = lower.find(stem, max(end, place + len(stem)))
-    return sorted(ends)
+    return sorted(ends.items())
+
+
+def _find_named(
+    text: str, names: list[tuple[int, int]], odd: list[tuple[int, int]], found: list[Span]
+) -> None:
+    """Find the values beside names of secrets. Weak names count only beside runs."""
+    for start, end in names:
+        if end - start > NAME_CHARACTERS_MAX:
+            continue
+        end = start + len(text[start:end].rstrip("-_"))
+        if _ASSIGNS.match(text, end) is not None and (key := _KEY_END.search(text, start, end)) is not None:
+            for pattern, judge in ((_KEY, _assigned), (_PHRASE, _phrase)):
+                match = pattern.regex.match(text, key.start())
+                if match is not None and (span := judge(match)) is not None:
+                    found.append(span)
+        _find_beside(text, start, end, odd, found)
+
+
+_ASSIGNS = _lazy(r"\\{0,3}[\"'`]?\]?\s{0,4}[:=]")
+_KEY_END = _lazy(
+    r"(?i)(?:passw(?:or)?d|passphrase|(?<=_)pass|(?<=_)pwd|secret(?:[_-]?(?:access[_-]?)?key(?:_base)?)?|token"
+    r"|api[_-]?key|private[_-]?key)[0-9]{0,2}\Z"
+)
 
 
 def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], found: list[Span]) -> None:
@@ -906,6 +1021,10 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
             return
     if not strength:
         return
+    if name[:1] == "-" and strength != "weak" and _find_flag(text, end, found):
+        return
+    if strength != "weak":
+        _find_back(text, start, end, strength, found)
     if strength == "weak" and text[end : end + 3].strip()[:1] not in {"(", "="}:
         near = bisect_left(odd, (start - NEAR_CHARACTERS, 0))
         if near == len(odd) or odd[near][0] > end + 2 * NEAR_CHARACTERS:
@@ -924,11 +1043,74 @@ def _find_beside(text: str, start: int, end: int, odd: list[tuple[int, int]], fo
     link = _LINK.regex.match(text, end)
     if link is not None and _find_value(text, link, strength, name, found):
         return
+    if link is not None and link.lastgroup == "prose":
+        link = _SPACE.match(text, end)
+        if link is not None and _find_value(text, link, strength, name, found):
+            return
     if odd:
         _find_near(text, start, end, odd, strength, found)
 
 
+def _find_flag(text: str, end: int, found: list[Span]) -> bool:
+    """Find the value of a flag such as `--storepass VALUE`, whose name ends here."""
+    match = _FLAG_VALUE.match(text, end)
+    if match is None or "[redacted" in match[0] or text[max(0, end - 5) : end].lower() == "-keys":
+        return False
+    start = match.end("before")
+    value = text[start : match.end()]
+    if _is_filler(value) or (value.isalpha() and (len(value) < 8 or match["before"][0] == " ")) or _ADDRESS.fullmatch(value):
+        return False
+    if _is_expression(value) or _PLAIN_VALUE.fullmatch(value) and not _MIXED.search(value):
+        return False
+    found.append((start, match.end(), GENERIC if "=" in match["before"] else "flag"))
+    return True
+
+
+_FLAG_VALUE = _lazy(rf"(?P<before>[ =]{{1,2}}(?:pass:)?{_QUOTE})" + _TYPED_VALUE)
+
+
+def _find_back(text: str, start: int, end: int, strength: str, found: list[Span]) -> None:
+    """Find the value in `VALUE is the password` and `use VALUE as the password`, where the name begins at `start`."""
+    before = text[max(0, start - 110) : start]
+    if not before or before[-1] not in " '’":
+        return
+    after = _FIRST_WORD.match(text, end)
+    if after is not None and after["word"].lower() in _NOT_ITSELF_AFTER:
+        return
+    match = _BACK.search(before)
+    if match is None:
+        return
+    which = "bare" if match["bare"] is not None else "quoted"
+    value = match[which].rstrip(".,;:" if which == "bare" else "")
+    at = start - len(before) + match.start(which)
+    if which == "quoted" and " " in value:
+        is_one = strength == "password" and _is_passphrase(value)
+    elif _TERM.fullmatch(value) or _is_placeholder(value) or _is_expression(value):
+        is_one = False
+    else:
+        is_one = _is_strong(value, hexadecimal=True, above=0.33, at_least=12) or _is_chosen(
+            value, linked=strength == "password" and not _CHOSEN.fullmatch(value)
+        ) or (strength == "password" and _NUMBERED.fullmatch(value) is not None)
+    if is_one:
+        found.append((at, at + len(value), GENERIC))
+
+
+_FIRST_WORD = _lazy(r"[\s-]{1,2}(?P<word>[A-Za-z]{2,20})")
+_NOT_ITSELF_AFTER = _NOT_ITSELF - {"is", "at", "max", "used"} | {"function", "scheme", "curve", "derivation", "exchange"}
+_NUMBERED = _lazy(r"[a-z]{6,}[0-9]{2,6}")
+_TERM = _lazy(  # an algorithm or a protocol
+    r"(?i)(?:sha|md|aes|des|rsa|dsa|ecdsa|utf|iso|oauth|argon|b?s?crypt|pbkdf|ed|x|p|secp|base|http|tls|ssl|ipv|hs|rs|es"
+    r"|ps|py|web|u|fido|rfc|chacha|blake|crc|curve|user|admin|test|page|step|item|form)-?[0-9]{1,5}[a-z]{0,4}(?:[-_/.]\w+)*"
+)
+_BACK = _lazy(
+    r"(?i)(?:(?<=[\"'`“«])(?P<quoted>[^\"'`“”«»\n]{6,64})[\"'`”»]|(?:(?<=\s)|\A)(?P<bare>[^\s\"'`“”«»(\[{]{6,64}))"
+    r"\s{1,2}(?:as|is|was|als|ist|war|como|es|era|é|comme|est|c['’]est|come|è|jako|to|som|är|er|jest|on|je|for|für|pour|para)"
+    r"\s(?:[\w'’-]{1,9}\s){0,3}(?:[ld]['’])?\Z"
+)
+
+
 _CALL = _lazy(r"""(?P<call>\s{0,2}=?\s{0,2}\(\s?["'][^"'\n]{1,64}["'],\s{0,2}(?=["']))""")  # login("ann", "…")
+_SPACE = _lazy(r"(?P<space>[\"'`*_]{0,2}\s{1,2})")
 _DIGIT = _lazy(r"[0-9]")
 VALUE_CHARACTERS_MAX = 200  # a name says nothing about what is farther away
 
@@ -982,10 +1164,19 @@ def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, 
     if strength == "password":
         if kind == "xml" and value.isalpha() and value.islower() and len(value) >= 8 and not _NAMED.search(value):
             return value not in {"required", "optional", "undefined", "password"}
-        return _is_chosen(value, linked=kind != "space" or quoted or name in _NATIVE)
+        if kind == "space" and not quoted and name not in _NATIVE:
+            is_emphatic = text.startswith("!", link.end() + len(value)) and _MIXED.search(value) is not None
+            is_numbered = _NUMBERED.fullmatch(value) is not None and not _TERM.fullmatch(value)
+            return is_emphatic or (is_numbered and not _NAMED.search(value)) or _is_chosen(value, linked=False)
+        if quoted and kind != "space" and _is_passphrase(value):
+            return True
+        return _is_chosen(value, linked=True)
     if kind == "space":
         return _is_strong(value, at_least=12) or (len(value) >= 10 and _is_chosen(value, linked=False))
-    return _is_chosen(value, linked=False) and len(value) >= 8 and randomness(value) > 0.35
+    if not _is_chosen(value, linked=False) or len(value) < 8:
+        return False
+    signs = any(each in "!#$^&@~" for each in value) and not value.islower()
+    return randomness(value) > 0.35 or (signs and not _EXPRESSION.fullmatch(value))
 
 
 _NATIVE = ("requirepass", "masterauth", "bindpw", "rootpw", "masterpass")  # no words follow these
@@ -1041,11 +1232,213 @@ def _find_near(  # noqa: PLR0917 - the place of the name, and what is around it
                 found.append((begin, last, GENERIC))
         elif (
             not any(each in value for each in "/:@.")
-            and _is_strong(value, at_least=10 if strength == "password" else RUN_CHARACTERS_MIN)
-            and randomness(value) >= 0.5
+            and (
+                (
+                    _is_strong(value, at_least=10 if strength == "password" else RUN_CHARACTERS_MIN)
+                    and randomness(value) >= 0.5
+                )
+                or (strength == "password" and _is_striking(value))
+            )
             and "\n" not in text[min(begin, end) : max(last, start)]
         ):
             found.append((begin, last, GENERIC))
+
+
+def _is_striking(value: str) -> bool:
+    """Return True for a short run of letters, digits and perhaps signs that is unlike any word, name or version."""
+    if not 8 <= len(value) <= 64 or not _MIXED.search(value) or _TERM.fullmatch(value) or _UUID.search(value):
+        return False
+    if any(each in value for each in "()[]{}<>=\\,;") or _is_placeholder(value) or _PLAIN_VALUE.fullmatch(value):
+        return False
+    inner = any(each in value[1:-1] for each in "!#$^&~?")
+    return (inner and not _HEX.fullmatch(value)) or (
+        randomness(value) >= 0.6 and value.isalnum() and not value.islower() and not value.isupper() and len(value) >= 10
+    )
+
+
+# -- Other words for a password, and pairs of a name and a password
+
+
+class Form:
+    """A pattern whose group `value` is a secret if it was chosen by a person or made by a machine."""
+
+    def __init__(self, hints: tuple[str, ...], expression: str, *, linked: bool) -> None:
+        self.hints = hints
+        self.linked = linked  # nothing else can be there
+        self.regex = _lazy(expression)
+
+
+_VALUE_HERE = r"(?P<value>[^\s\"'`<>|,;「」“”«»（）]{6,128})"
+_FORMS = (
+    Form(
+        ("密", "口令", "パス", "暗証", "비밀", "암호", "mật kh", "kata sandi", "المرور", "السر", "סיסמ", "पासवर्ड"),
+        r"(?:密码|密碼|口令|密钥|パスワード|暗証番号|비밀번호|암호|[Mm]ật khẩu|[Kk]ata sandi\w{0,4}|كلمة (?:المرور|السر)|סיסמה|סיסמא|पासवर्ड)"
+        r"(?:\s?(?:[是为為はがをのは은는이가:：=]|\b(?:là|adalah|هي|היא|है)\b)){0,3}\s{0,2}[\"'`「“«]?"
+        r"(?P<value>[!-&(-~]{6,64})",
+        linked=True,
+    ),
+    Form(
+        ("access code", "code d", "digo de ac", "codice d", "toegangscode", "zugangscode", "passcode", "wifi", "wi-fi", "wlan", "ordine", "toegangsc"),
+        r"(?i)\b(?:access code|passcode|code d['’]acc[èe]s|c[óo]digo de acc?es+o|codice d['i’ ]{1,3}accesso|toegangscode|zugangscode"
+        r"|parola d['’]ordine|(?:wi-?fi|wlan)(?:\s(?:key|code))?)(?:\s{0,2}(?:is|ist|est|es|è|é|:|=|[\w-]{1,20} /)){1,2}\s{1,2}[\"'`“«]?"
+        + _VALUE_HERE,
+        linked=True,
+    ),
+    Form(
+        ("log in", "login", "logged in", "log on", "logge", "sign in", "signed in", "authenticate", "unlock", "melde", "anmeld", "connecte", "entra", "ingres", "accedi", "inloggen"),
+        r"(?i)\b(?:(?:log(?:ged|s)?|sign(?:ed|s)?)[ -]?(?:in|on)|login|authenticate[ds]?|unlock(?:ed|s)?(?: [\w ]{1,30}?)?|melden? (?:dich|sich)|anmeld\w{0,4}|anmeldung"
+        r"|connecte[rz]?(?:-\w{1,4})?|se connecter|entra[r]?|ingresa[r]?|accedi|inloggen|logge)"
+        r"(?: as \S{1,40})?\s(?:with|using|mit|con|avec|met|com)\s(?:[\w.@-]{1,40}(?: (?:and|und|et|y|e|en) |[:/]))?[\"'`“«]?" + _VALUE_HERE,
+        linked=False,
+    ),
+    Form(
+        ("type", "enter"),
+        r"(?i)\b(?:pass(?:word|phrase|code)|pin)\b[^\n.]{0,30}?\s(?:type|enter)(?: in)?:?\s[\"'`“«]?" + _VALUE_HERE,
+        linked=True,
+    ),
+    Form(
+        ("type", "enter"),
+        r"(?i)\b(?:type|enter)(?: in)?\s[\"'`“«]?" + _VALUE_HERE + r"(?=[\"'`”»]?\s[^\n.]{0,40}?\b(?:pass(?:word|phrase|code)|pin)\b)",
+        linked=True,
+    ),
+    Form(  # a name and its password
+        ("cred", "login", "auth", "account:", "accounts:", "user:", "user ", "zugang", "anmeld", "identifiant", "static:", "smtp"),
+        r"(?i)(?<![a-z])(?:cred(?:ential)?s?|log[ -]?in(?: with| is)?|auth(?:_user)?(?:_pass)?|(?:http|proxy|rpc)?[_.-]?(?:basic)?[_.-]?auth|user(?:pass)?|accounts?|zugang(?:sdaten)?|anmeldung"
+        r"|identifiants|credenciales|static|smtp\.[\w.-]{1,60}\]?:[0-9]{2,5}|rpcauth|accessi|logowanie)"
+        r"(?:(?:\s(?:is|are|for|sind|sont|son|für|[\w-]{1,12}))?\s?[:=]|\s(?:is|are|with|sind|sont|son)|(?=\s))\s{0,3}[\"'`]?"
+        r"[\w.@-]{2,40}(?::|/| / |(?<=auth_user_pass = \w{3}) )(?!//)" + _VALUE_HERE,
+        linked=False,
+    ),
+    Form(
+        ('", "', "', '", '","', "','", "(\"", "('"),
+        r"(?i)(?:auth\w{0,20}|login|credentials?|connect(?:ion)?|pdo)\s?[=(][\s(]{0,3}(?:[^()\n\"',]{1,40},\s?|[\"'][^\"'\n]{1,40}[\"'],\s?)?"
+        r"(?:(?:name|user)\w{0,6}\s?[=:]\s?)?[\"'][^\"'\n]{1,64}[\"'],\s?(?:Some\()?[\"'](?P<value>[^\"'\s]{4,128})[\"']",
+        linked=True,
+    ),
+    Form(
+        (" p: ", " pw: ", " pass: "),
+        r"\b[Uu](?:ser)?: ?\S{1,40} [Pp](?:w|ass)?: ?" + _VALUE_HERE,
+        linked=True,
+    ),
+    Form(  # Cisco, Redis, the protocols of mail and files
+        ("enable ", "username ", "community ", "pass ", "auth ", "login ", " on >", "-key ", " psk ", " eap ", "password "),
+        r"(?m)^[ \t>+<-]{0,4}(?:enable (?:secret|password)(?: \d)?|username \S{1,40} (?:privilege \d{1,2} )?(?:password|secret)(?: \d)?|snmp-server community|ppp chap password(?: \d)?"
+        r"|neighbor \S{1,40} password(?: \d)?|set password|pre-shared-key|PASS|AUTH|\"AUTH\"|[A-Z]?:? ?[a-z]\d{1,3} LOGIN \S{1,60}|user \w{1,40} on|wpa-psk|key-string"
+        r"|[^\n:]{0,40}: (?:PSK|EAP|XAUTH))\s{1,2}>?[\"']?" + _VALUE_HERE,
+        linked=True,
+    ),
+)
+
+
+def _find_forms(text: str, lower: str, found: list[Span]) -> None:
+    for form in _FORMS:
+        if not any(hint in lower for hint in form.hints):
+            continue
+        for match in form.regex.finditer(text):
+            start = match.start("value")
+            value = match["value"].rstrip(_TRAILING if not match["value"].endswith("!") else "")
+            if (
+                _TERM.fullmatch(value)
+                or _is_placeholder(value)
+                or _is_expression(value)
+                or "[redacted:" in value
+                or (not form.linked and _CHOSEN.fullmatch(value))
+            ):
+                continue
+            if _is_strong(value, at_least=10, hexadecimal=True) or _is_chosen(value, linked=form.linked):
+                found.append((start, start + len(value), "login"))
+
+
+# -- Phrases
+
+
+_STOP_WORDS = frozenset(
+    "the is are was were be been being not no nor and or but if then than that this these those it its they them their"
+    " he she his her you your yours we our ours i me my mine of to in into on onto at by for from with without as about"
+    " after before until while when where which who whom whose what why how all any both each few more most other some"
+    " such only own same so too very can cannot could may might must shall should will would do does did done has have"
+    " had having there here also just now out off over under again once must required invalid wrong missing empty stored"
+    " please enter your password passphrase secret token key phrase seed words word mnemonic recovery wallet changed"
+    " der die das und oder nicht ist sind war ein eine einer einem einen mit von für auf aus bei nach wird werden kann"
+    " muss darf soll zum zur wenn dass lautet passwort el la los las un una y o no es son del de para por con que se su"
+    " al está debe le les des du et ou ne pas est sont une pour par avec dans sur qui que ce cette doit être il elle"
+    " un uno gli che non sono per come deve het een en van niet zijn met voor op moet wordt".split()
+)
+_PHRASE_WORDS = _lazy(r"[a-z]{3,10}(?:(?P<cut>[ .-])[a-z]{3,10}(?:(?P=cut)[a-z]{3,10}){2,7})")
+_PHRASE_LINK = _lazy(
+    r"[\"'`]?[^.:=|<>\r\n\"'`;]{0,40}?(?:\s?[:=]|\s(?:is|was|lautet|ist|est|es|è|é|är|is:))\s{1,4}[\"'`“«]?|=[\"']?|\s[\"']"
+)
+_RUN_OF_WORDS = _lazy(
+    r"(?<![\w-])(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?:(?:[ ,]{1,2}|,?\n)(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?![\w-])){11,}+"
+)
+_SEED = _lazy(r"(?i)seed|mnemonic|recovery.phrase|backup.words|wallet")
+
+
+def _is_passphrase(value: str) -> bool:
+    """Return True for four to ten words that make no sentence."""
+    words = re.split(r"[ .-]", value)
+    return (
+        4 <= len(words) <= 10
+        and all(each.isalpha() and each.islower() and 3 <= len(each) <= 12 for each in words)
+        and _STOP_WORDS.isdisjoint(words)
+    )
+
+
+def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: list[Span]) -> None:
+    """Find passwords of several words after their name, and the words of a wallet."""
+    for start, end in names:
+        name = lower[start:end]
+        if not ("passw" in name or "passphrase" in name or "phrase" in name or "kennwort" in name or "passe" in name):
+            continue
+        link = _PHRASE_LINK.match(text, end)
+        phrase = None if link is None else _PHRASE_WORDS.match(text, link.end())
+        if phrase is None or not _is_passphrase(phrase[0]):
+            continue
+        after = text[phrase.end() : phrase.end() + 2]
+        ends = not after or after[0] in "\n\r\"'`”»,;" or after in {".", ". ", ".\n"} or (after[0] in ".!?" and after[1:].isspace())
+        is_phrase = "phrase" in name or phrase["cut"] != " " or text[phrase.start() - 1] in "\"'`“«"
+        if ends and is_phrase:
+            found.append((phrase.start(), phrase.end(), GENERIC))
+    if _SEED.search(lower) is not None:
+        for run in _RUN_OF_WORDS.finditer(text):
+            words = list(_WORD_CHARACTERS.finditer(run[0]))
+            last = max((number for number, word in enumerate(words) if word[0] in _STOP_WORDS), default=-1)
+            rest = words[last + 1 :]
+            if 12 <= len(rest) <= 25 and _SEED.search(lower, max(0, run.start() - 60), run.start() + rest[0].start() + 1):
+                found.append((run.start() + rest[0].start(), run.end(), GENERIC))
+
+
+_SCRAMBLED = _lazy(
+    r"(?P<name>[A-Za-z_]{0,40}(?:KEY|SALT|SECRET|TOKEN|PASSWORD|PASS|key|salt|secret|token|password))[\"']?\s{0,16}(?:[:=]|=>|,)\s{0,16}"
+    r"(?P<cut>[\"'])(?P<value>[^\r\n]{16,200}?)(?P=cut)(?=\s{0,4}(?:[);,\]}#]|\Z|\n))"
+)
+_SIGNS = _lazy(r"[^A-Za-z0-9\s]")
+
+
+def _find_scrambled(text: str, found: list[Span]) -> None:
+    """Find quoted values made of all the characters there are, as WordPress and Django make them."""
+    for match in _SCRAMBLED.finditer(text):
+        value = match["value"]
+        signs = len(set(_SIGNS.findall(value)))
+        mixed = any(map(str.isdigit, value)) and any(map(str.isupper, value)) and any(map(str.islower, value))
+        if mixed and signs >= 4 and value.count(" ") <= len(value) // 8 and randomness(value) >= 0.55 and "[redacted" not in value:
+            found.append((match.start("value"), match.end("value"), GENERIC))
+
+
+_ROWS = _lazy(r"(?i)\((?P<heads>[^()]{1,300})\)\s{0,4}values\s{0,4}\((?P<cells>[^()]{1,500})\)")
+
+
+def _find_inserted(text: str, found: list[Span]) -> None:
+    """Find the values that SQL inserts into columns named like a secret."""
+    for match in _ROWS.finditer(text):
+        place = match.start("cells")
+        for head, cell in zip(match["heads"].split(","), match["cells"].split(","), strict=False):
+            value = cell.strip().strip("\"'`")
+            if cell.strip()[:1] in {"'", '"'} and _strength(head.strip().strip("\"`[]'")) in {"password", "secret", "pass"}:
+                begin = place + cell.find(value)
+                if len(value) >= 6 and not _is_filler(value) and (_MIXED.search(value) or _SIGNS.search(value)):
+                    found.append((begin, begin + len(value), GENERIC))
+            place += len(cell) + 1
 
 
 # -- Tables
@@ -1274,12 +1667,17 @@ _AFTER_SIGN = _lazy(r"[=:@~%]")
 # -- All rules
 
 GENERIC = "credential"
-_ALL_PATTERNS = (*PATTERNS, _KEY, _PHRASE)
 _HINTS = {  # the numbers of the patterns to try on a text with this hint
-    hint: frozenset(number for number, pattern in enumerate(_ALL_PATTERNS) if hint in pattern.hints)
-    for each in _ALL_PATTERNS
+    hint: frozenset(number for number, pattern in enumerate(PATTERNS) if hint in pattern.hints)
+    for each in PATTERNS
     for hint in each.hints
 }
+_PLAIN = (  # where the secret may be a word or a number, without any mixture
+    *("private key", "private-lines", "passw", "passphrase", "cookie", "authorization", "://", "login", "machine"),
+    *("account", "identified", "password '", 'password "', "echo", "printf", "--", "mysql", "mariadb", "sshpass", "docker"),
+    *("podman", "curl", "password=", "passwd=", "pass=", "pwd=", "secret=", "token=", "key=", ":5432:", ":*:", ":6432:"),
+)
+_PLAIN_HINTS = {hint: _HINTS[hint] for hint in _PLAIN}
 _RARE = (
     *"=_-./:zxjq",
     "pass",
@@ -1298,6 +1696,13 @@ _HINTS_WITH = {
     ]
     for place, rare in enumerate(_RARE)
 }
+
+
+_PROGRAMS: dict[str, list[int]] = {}  # the numbers of the patterns for the command lines of a program
+for _number, _pattern in enumerate(PATTERNS):
+    for _program in _pattern.programs:
+        _PROGRAMS.setdefault(_program, []).append(_number)
+_COMMAND_WORD = _lazy(r"[a-z0-9][a-z0-9_.:-]*")
 
 
 class Rules:
@@ -1327,48 +1732,74 @@ class Rules:
 
     def _search(self, text: str) -> list[Span]:
         lower = text.lower()
-        has_runs = max(map(len, text.split()), default=0) >= RUN_CHARACTERS_MIN and _has_runs(text)
-        if not has_runs and not _has_names(text, lower):
+        is_ascii = text.isascii()
+        has_runs = False
+        mixed = _is_mixed(text)
+        if mixed:
+            words = [word for word in text.split() if len(word) > 5 and not word.isalpha()]
+            has_runs = any(len(word) >= RUN_CHARACTERS_MIN and _is_odd(word) for word in words)
+            mixed = has_runs or any(map(_may_be_value, words))
+        elif not is_ascii:
+            has_runs = _has_runs(text)
+        if mixed or has_runs:
+            if not has_runs and not _has_names(text, lower):
+                return []
+        elif not _has_words(text, lower) and (is_ascii or not any(each in lower for each in _INVISIBLES)):
             return []
         if len(lower) != len(text):
             lower = _lower(text)
-        spans = self._find(text, lower, has_runs=has_runs)
-        if not text.isascii() or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
+        spans = self._find(text, lower, has_runs=has_runs, mixed=mixed)
+        if not is_ascii or (has_runs and "\n" in text) or any(each in text for each in _HIDDEN_BY):
             view = View(text)
             if view.text != text:
-                shown = self._find(view.text, _lower(view.text), has_runs=_has_runs(view.text))
+                shown = self._find(
+                    view.text, _lower(view.text), has_runs=_has_runs(view.text), mixed=_is_mixed(view.text)
+                )
                 spans += [(*view.original(start, end), kind) for start, end, kind in shown]
         return spans
 
-    def _find(self, text: str, lower: str, *, has_runs: bool) -> list[Span]:
+    def _find(self, text: str, lower: str, *, has_runs: bool, mixed: bool) -> list[Span]:
         found: list[Span] = []
         numbers: set[int] = set()
-        for rare, some in _HINTS_WITH.items():
-            if rare in lower:
-                for hint, hinted in some:
-                    if hint in lower:
-                        numbers |= hinted
+        if mixed or has_runs:
+            for rare, some in _HINTS_WITH.items():
+                if rare in lower:
+                    for hint, hinted in some:
+                        if hint in lower:
+                            numbers |= hinted
+        else:
+            for hint, hinted in _PLAIN_HINTS.items():
+                if hint in lower:
+                    numbers |= hinted
+        if " -" in text or has_runs or " /" in text or "<<<" in text or _DIGIT.search(text) is not None:
+            for word in _PROGRAMS.keys() & set(_COMMAND_WORD.findall(lower)):
+                numbers.update(_PROGRAMS[word])
         for number in sorted(numbers):
-            if number < len(PATTERNS):
-                pattern = PATTERNS[number]
-                if pattern.kind not in self._without:
-                    places = [(_value_start(match), match.end()) for match in pattern.regex.finditer(text)]
-                    found += [
-                        (start, end, pattern.kind)
-                        for start, end in places
-                        if pattern.kind == "pem" or not _is_filler(text[start : min(end, start + 200)])
-                    ]
+            pattern = PATTERNS[number]
+            if pattern.kind not in self._without:
+                places = [(_value_start(match), match.end()) for match in pattern.regex.finditer(text)]
+                found += [
+                    (start, end, pattern.kind)
+                    for start, end in places
+                    if pattern.kind in {"pem", "hash"} or not _is_filler(text[start : min(end, start + 200)])
+                ]
         if has_runs:
             _find_runs(text, self._vendors, found)
-        for number, judge in ((len(PATTERNS), _assigned), (len(PATTERNS) + 1, _phrase)):
-            if number in numbers:
-                regex = _ALL_PATTERNS[number].regex
-                found += [span for match in regex.finditer(text) if (span := judge(match)) is not None]
-        names = _find_named(text, lower, _find_odd(text) if has_runs or "pass" in lower else [], found)
-        if names and "\n" in text:
-            _find_cells(text, names, found)
-        if " / " in text:
-            _find_logins(text, found)
+        names = _names(text, lower, weak=has_runs)
+        if names:
+            odd = _find_odd(text) if has_runs or mixed else []
+            _find_named(text, names, odd, found)
+            if "\n" in text and (mixed or has_runs):
+                _find_cells(text, [start for start, _ in names], found)
+            if mixed and ('"' in text or "'" in text):
+                _find_scrambled(text, found)
+                if "alues" in lower:
+                    _find_inserted(text, found)
+        _find_phrases(text, lower, names, found)
+        if mixed or has_runs:
+            _find_forms(text, lower, found)
+            if " / " in text:
+                _find_logins(text, found)
         return found
 
 
@@ -1419,7 +1850,28 @@ _PLAIN_RUN = _lazy(r"[A-Za-z0-9_%-]{14,}")
 _MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]|[A-Z]{4}[a-z]{4}")
 
 
-_PASS = _lazy(r"pass(?:w|phr|code|\s?[:=\"'`]|\s\S{0,40}[0-9]|in\s|out\s)|de\spasse|[_-]pass")  # not: all tests pass
+_CLASSES = bytes(
+    97 if chr(code).islower() or code >= 128 else 65 if chr(code).isupper() else 48 if 48 <= code <= 57 else code
+    if chr(code) not in "#$&^~+@" else 33  # all signs that a password has are one
+    for code in range(256)
+)
+def _may_be_value(word: str) -> bool:
+    """Return False for a word without any mixture, a version, a number with its unit, or the name of an algorithm."""
+    return _is_mixed(word) and _COMMON.fullmatch(word) is None
+
+
+_COMMON = _lazy(
+    r"[\"'`*_(\[{<]{0,4}(?:v?[0-9]+(?:[.,:_/x-][0-9]+)*[a-zA-Z%]{0,4}|[A-Za-z]{1,4}-?[0-9]{1,4}[a-z]?|[0-9]{1,4}(?:-[a-z]+)+"
+    r"|[a-z]+(?:[_./][a-z]+)*[0-9]?(?:\([a-z_, ]*\)?)?|(?:[A-Z]{0,3}[a-z]+){1,4}(?:\.[A-Za-z_]+)*(?:\([a-z_, ]*\)?)?)"
+    r"(?:['’]s)?[\"'`*_)\]}>.,;:!?—–-]{0,6}"
+)
+_MIXTURES = (b"a0", b"0a", b"A0", b"0A", b"aAA", b"AaA", b"-0-", b"a!0", b"0!a")
+
+
+def _is_mixed(text: str) -> bool:
+    """Return True for a text with digits beside letters, or capitals within a word: all other runs are words."""
+    classes = text.encode("ascii", "replace").translate(_CLASSES)
+    return any(each in classes for each in _MIXTURES)
 
 
 _LOGIN = _lazy(
@@ -1445,39 +1897,70 @@ def _find_logins(text: str, found: list[Span]) -> None:
         place = text.find(" / ", place + 3)
 
 
+def _has_words(text: str, lower: str) -> bool:
+    """Return True for a text that may hold a secret that consists of words or numbers alone."""
+    return (
+        (
+            ("pass" in lower or "pw" in lower or "secret" in lower or "token" in lower or "key" in lower)
+            and _ASSIGNED.search(lower) is not None
+        )
+        or "phrase" in lower
+        or "mnemonic" in lower
+        or "seed" in lower
+        or "wallet" in lower
+        or "words" in lower
+        or (" -" in text and any(each in text for each in _FLAGS))
+        or ("://" in text and "@" in text)
+        or ("'" in text and "identified" in lower)
+        or ("=" in text and ("cookie" in lower or "kennwort" in lower or "clave" in lower))
+        or (":" in text and (":5432:" in text or ":*:" in text or "authorization:" in lower))
+        or ("|" in text and "echo " in lower)
+        or ("-----" in text and "private" in lower)
+        or "\x1b" in text
+        or "{" in text and "auth" in lower
+    )
+
+
+_ASSIGNED = _lazy(
+    r"(?:pass|passw(?:or)?d|phrase|pwd?|secret|token|key)s?[0-9]{0,2}(?![a-z])(?:[\"'`)\]\\]{0,4}\s{0,2}[:=,>(]|[^\n.]{0,60}?[^\n.\w](?:is|was|now)\b|\s[\"'`][^\s])|--?[a-z-]*pass"
+)
+_FLAGS = (" -p", " -P", " -a ", " -u", " -w", " -N ", " -U", " -hp", " -k ", " --pass")
+
+
 def _has_names(text: str, lower: str) -> bool:
     """Return True for a text with a word about secrets, or with characters that may hide one."""
     if not text.isascii() and any(each in lower for each in _FOREIGN):
         return True
+    for each in _TELLING:
+        if each in lower:
+            return True
     return (
-        ("pass" in lower and _PASS.search(lower) is not None)
-        or "token" in lower
-        or "secret" in lower
-        or "key" in lower
-        or "pw" in lower
-        or "cred" in lower
-        or "clave" in lower
-        or "mdp" in lower
-        or "kennw" in lower
-        or "contrase" in lower
-        or "seed" in lower
-        or (" -" in lower and (" -p" in lower or "-u" in lower or " -a" in lower or " -w" in lower))
-        or (" / " in lower and _LOGIN.search(lower) is not None)
-        or ("=" in text and "cookie" in lower)
+        (" / " in lower and _LOGIN.search(lower) is not None)
+        or (" -" in text and any(each in text for each in _FLAGS))
         or (":" in text and _AT_COLON.search(lower) is not None)
-        or ("|" in text and "echo " in lower)
-        or ("'" in text and "identified" in lower)
-        or ('("' in text and ("auth" in lower or "login" in lower))
-        or "\x1b" in text
+        or ("::" in text and "redacted" not in lower)
+        or ("$" in text and ("$2" in text or "$1$" in text or "$5$" in text or "$6$" in text or "$y$" in text or "$P$" in text))
+        or ("*" in text and _MYSQL.search(text) is not None)
+        or not _PROGRAMS.keys().isdisjoint(lower.split())
     )
 
 
+_MYSQL = _lazy(r"\*[0-9A-F]{40}")
+_TELLING = (
+    *("pass", "token", "secret", "key", "pw", "cred", "auth", "login", "log in", "sign in", "clave", "mdp", "kennw", "contrase"),
+    *("unlock", "code", "seed", "cookie", "identified", "wachtw", "senha", "chave", "sleutel", "hasl", "losen", "heslo"),
+    *("salasan", "kodeord", "adgangsk", "parol", "lozink", "geslo", "sifre", "klucz", "chiav", "nyckel", "kata sandi"),
+    *("jeton", "zugang", "identifiant", "connecte", "entra ", "melde ", "anmeld", "echo ", "community", "psk", "salt"),
+    *("wifi", "wi-fi", "wlan", "bearer", "wallet", "mnemonic", "phrase", "hash", "pbkdf2", "scrypt", "{sha", "{ss", "\x1b"),
+)
 _AT_COLON = _lazy(r":(?:\*|5432|5433|6432):|bearer|cookie|mnemonic|jeton|senha")
 
 
+_INVISIBLES = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
 _FOREIGN = (  # invisible characters, and what only other alphabets have
-    *"\u200b\u200c\u200d\u2060\ufeff\u00ad",
+    *_INVISIBLES,
     *(each for each in _STEMS if not each.isascii()),
+    *("密", "口令", "パス", "暗証", "비밀", "암호", "mật kh", "المرور", "السر", "סיסמ", "पासवर्ड"),
 )
 _ALL = Rules()
 ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round replaces one
@@ -1568,11 +2051,21 @@ def _assigned(match: re.Match[str]) -> Span | None:
         and randomness(value) < 0.34
     ):
         return None  # "importToken": "template"
+    if kind == "bare" and not (match["key"].isupper() and match["gap"] == "="):
+        if _CONSTANT.fullmatch(value) or _MEMBER.fullmatch(value) and randomness(value) < 0.4:
+            return None
+        if not _is_password(match["key"]) and _NUMBERED_NAME.fullmatch(value) and not match["key"].isupper():
+            return None
     if kind == "bare" and (
         match.string.startswith(("(", "[", "{"), match.end()) or _is_code(value, key=match["key"], gap=match["gap"])
     ):
         return None
     return match.start(kind), match.start(kind) + len(value), GENERIC
+
+
+_CONSTANT = _lazy(r"[A-Z]{2,}[0-9]?(?:_[A-Z]{2,}[0-9]?)+")
+_MEMBER = _lazy(r"[a-z_]\w*(?:\.[a-z_]\w*){2,}")
+_NUMBERED_NAME = _lazy(r"[a-z]+(?:[-.][a-z]+)*-v?[0-9]{1,2}")  # shop-database-2
 
 
 def _phrase(match: re.Match[str]) -> Span | None:
