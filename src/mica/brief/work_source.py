@@ -38,6 +38,7 @@ from mica.store.protocol import BeliefTable, EventLog, TextIndex
 from mica.tokens import estimate
 
 MARKS_MAX = 300  # the latest that are read: several long sessions
+ENDING = 2.0  # worth of the last closing words as a whole: long, and chosen before nearly everything else
 ENDING_SHARE = 0.35  # of the budget at most, for the last closing words as a whole
 SESSIONS_MAX = 6  # the latest; older work is known by beliefs and crystals
 UNNAMED = ""  # the session of marks without one
@@ -95,7 +96,7 @@ def _with_whole_ending(excerpts: list[Excerpt], work: Sequence[WorkStatement], q
     whole = " ".join(_joined(texts))
     if estimate(whole) > ENDING_SHARE * question.budget_tokens:
         return excerpts
-    ending = msgspec.structs.replace(excerpts[own[0]], text=whole, score=max(excerpts[n].score for n in own))
+    ending = msgspec.structs.replace(excerpts[own[0]], text=whole, score=ENDING)
     return [ending if n == own[0] else each for n, each in enumerate(excerpts) if n == own[0] or n not in own]
 
 
