@@ -427,7 +427,24 @@ PATTERNS = (
     ),
     Pattern(
         "hash",  # of a password: whoever has it can try passwords at home
-        ("$2", "$argon2", "$1$", "$5$", "$6$", "$7$", "$y$", "$apr1$", "$p$", "$h$", "$s$", "pbkdf2", "scrypt:", "{ss", "{sha", "{sm"),
+        (
+            "$2",
+            "$argon2",
+            "$1$",
+            "$5$",
+            "$6$",
+            "$7$",
+            "$y$",
+            "$apr1$",
+            "$p$",
+            "$h$",
+            "$s$",
+            "pbkdf2",
+            "scrypt:",
+            "{ss",
+            "{sha",
+            "{sm",
+        ),
         r"\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{50,53}"
         r"|\$argon2(?:id|[id])\$[^\s\"'`:;<>|]{30,}"
         r"|\$(?:[1567y]|gy|apr1|md5|sha1|scrypt|pbkdf2[a-z0-9-]{0,12}|bcrypt-sha256)\$[^\s\"'`:;<>|&(){}]{20,}"
@@ -816,7 +833,20 @@ _STEMS = (  # lower case; a name of a secret contains one of them
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "kennw", "contrase", "clave", "mdp", "jeton", "senha"),
     *("auth", "login"),
     *("wachtw", "geheim", "segret", "hasł", "hasl", "losen", "lösen", "hesl", "парол", "токен", "ключ", "salasan"),
-    *("schlüs", "schluess", "clé", "llave", "şifre", "sifre", "parol", "kodeord", "adgangsk", "jelsz", "lozink", "geslo"),
+    *(
+        "schlüs",
+        "schluess",
+        "clé",
+        "llave",
+        "şifre",
+        "sifre",
+        "parol",
+        "kodeord",
+        "adgangsk",
+        "jelsz",
+        "lozink",
+        "geslo",
+    ),
     *("sleutel", "chiave", "chave", "klucz", "nyckel", "klíč", "κωδικ", "slapta", "psk", "community"),
 )
 _WEAK_STEMS = (  # names of secrets that only count beside a random run
@@ -989,9 +1019,7 @@ def _names(text: str, lower: str, *, weak: bool) -> list[tuple[int, int]]:
     return sorted(ends.items())
 
 
-def _find_named(
-    text: str, names: list[tuple[int, int]], odd: list[tuple[int, int]], found: list[Span]
-) -> None:
+def _find_named(text: str, names: list[tuple[int, int]], odd: list[tuple[int, int]], found: list[Span]) -> None:
     """Find the values beside names of secrets. Weak names count only beside runs."""
     for start, end in names:
         if end - start > NAME_CHARACTERS_MAX:
@@ -1058,7 +1086,11 @@ def _find_flag(text: str, end: int, found: list[Span]) -> bool:
         return False
     start = match.end("before")
     value = text[start : match.end()]
-    if _is_filler(value) or (value.isalpha() and (len(value) < 8 or match["before"][0] == " ")) or _ADDRESS.fullmatch(value):
+    if (
+        _is_filler(value)
+        or (value.isalpha() and (len(value) < 8 or match["before"][0] == " "))
+        or _ADDRESS.fullmatch(value)
+    ):
         return False
     if _is_expression(value) or _PLAIN_VALUE.fullmatch(value) and not _MIXED.search(value):
         return False
@@ -1088,15 +1120,23 @@ def _find_back(text: str, start: int, end: int, strength: str, found: list[Span]
     elif _TERM.fullmatch(value) or _is_placeholder(value) or _is_expression(value):
         is_one = False
     else:
-        is_one = _is_strong(value, hexadecimal=True, above=0.33, at_least=12) or _is_chosen(
-            value, linked=strength == "password" and not _CHOSEN.fullmatch(value)
-        ) or (strength == "password" and _NUMBERED.fullmatch(value) is not None)
+        is_one = (
+            _is_strong(value, hexadecimal=True, above=0.33, at_least=12)
+            or _is_chosen(value, linked=strength == "password" and not _CHOSEN.fullmatch(value))
+            or (strength == "password" and _NUMBERED.fullmatch(value) is not None)
+        )
     if is_one:
         found.append((at, at + len(value), GENERIC))
 
 
 _FIRST_WORD = _lazy(r"[\s-]{1,2}(?P<word>[A-Za-z]{2,20})")
-_NOT_ITSELF_AFTER = _NOT_ITSELF - {"is", "at", "max", "used"} | {"function", "scheme", "curve", "derivation", "exchange"}
+_NOT_ITSELF_AFTER = _NOT_ITSELF - {"is", "at", "max", "used"} | {
+    "function",
+    "scheme",
+    "curve",
+    "derivation",
+    "exchange",
+}
 _NUMBERED = _lazy(r"[a-z]{6,}[0-9]{2,6}")
 _TERM = _lazy(  # an algorithm or a protocol
     r"(?i)(?:sha|md|aes|des|rsa|dsa|ecdsa|utf|iso|oauth|argon|b?s?crypt|pbkdf|ed|x|p|secp|base|http|tls|ssl|ipv|hs|rs|es"
@@ -1252,7 +1292,11 @@ def _is_striking(value: str) -> bool:
         return False
     inner = any(each in value[1:-1] for each in "!#$^&~?")
     return (inner and not _HEX.fullmatch(value)) or (
-        randomness(value) >= 0.6 and value.isalnum() and not value.islower() and not value.isupper() and len(value) >= 10
+        randomness(value) >= 0.6
+        and value.isalnum()
+        and not value.islower()
+        and not value.isupper()
+        and len(value) >= 10
     )
 
 
@@ -1278,17 +1322,48 @@ _FORMS = (
         linked=True,
     ),
     Form(
-        ("access code", "code d", "digo de ac", "codice d", "toegangscode", "zugangscode", "passcode", "wifi", "wi-fi", "wlan", "ordine", "toegangsc"),
+        (
+            "access code",
+            "code d",
+            "digo de ac",
+            "codice d",
+            "toegangscode",
+            "zugangscode",
+            "passcode",
+            "wifi",
+            "wi-fi",
+            "wlan",
+            "ordine",
+            "toegangsc",
+        ),
         r"(?i)\b(?:access code|passcode|code d['’]acc[èe]s|c[óo]digo de acc?es+o|codice d['i’ ]{1,3}accesso|toegangscode|zugangscode"
         r"|parola d['’]ordine|(?:wi-?fi|wlan)(?:\s(?:key|code))?)(?:\s{0,2}(?:is|ist|est|es|è|é|:|=|[\w-]{1,20} /)){1,2}\s{1,2}[\"'`“«]?"
         + _VALUE_HERE,
         linked=True,
     ),
     Form(
-        ("log in", "login", "logged in", "log on", "logge", "sign in", "signed in", "authenticate", "unlock", "melde", "anmeld", "connecte", "entra", "ingres", "accedi", "inloggen"),
+        (
+            "log in",
+            "login",
+            "logged in",
+            "log on",
+            "logge",
+            "sign in",
+            "signed in",
+            "authenticate",
+            "unlock",
+            "melde",
+            "anmeld",
+            "connecte",
+            "entra",
+            "ingres",
+            "accedi",
+            "inloggen",
+        ),
         r"(?i)\b(?:(?:log(?:ged|s)?|sign(?:ed|s)?)[ -]?(?:in|on)|login|authenticate[ds]?|unlock(?:ed|s)?(?: [\w ]{1,30}?)?|melden? (?:dich|sich)|anmeld\w{0,4}|anmeldung"
         r"|connecte[rz]?(?:-\w{1,4})?|se connecter|entra[r]?|ingresa[r]?|accedi|inloggen|logge)"
-        r"(?: as \S{1,40})?\s(?:with|using|mit|con|avec|met|com)\s(?:[\w.@-]{1,40}(?: (?:and|und|et|y|e|en) |[:/]))?[\"'`“«]?" + _VALUE_HERE,
+        r"(?: as \S{1,40})?\s(?:with|using|mit|con|avec|met|com)\s(?:[\w.@-]{1,40}(?: (?:and|und|et|y|e|en) |[:/]))?[\"'`“«]?"
+        + _VALUE_HERE,
         linked=False,
     ),
     Form(
@@ -1298,11 +1373,26 @@ _FORMS = (
     ),
     Form(
         ("type", "enter"),
-        r"(?i)\b(?:type|enter)(?: in)?\s[\"'`“«]?" + _VALUE_HERE + r"(?=[\"'`”»]?\s[^\n.]{0,40}?\b(?:pass(?:word|phrase|code)|pin)\b)",
+        r"(?i)\b(?:type|enter)(?: in)?\s[\"'`“«]?"
+        + _VALUE_HERE
+        + r"(?=[\"'`”»]?\s[^\n.]{0,40}?\b(?:pass(?:word|phrase|code)|pin)\b)",
         linked=True,
     ),
     Form(  # a name and its password
-        ("cred", "login", "auth", "account:", "accounts:", "user:", "user ", "zugang", "anmeld", "identifiant", "static:", "smtp"),
+        (
+            "cred",
+            "login",
+            "auth",
+            "account:",
+            "accounts:",
+            "user:",
+            "user ",
+            "zugang",
+            "anmeld",
+            "identifiant",
+            "static:",
+            "smtp",
+        ),
         r"(?i)(?<![a-z])(?:cred(?:ential)?s?|log[ -]?in(?: with| is)?|auth(?:_user)?(?:_pass)?|(?:http|proxy|rpc)?[_.-]?(?:basic)?[_.-]?auth|user(?:pass)?|accounts?|zugang(?:sdaten)?|anmeldung"
         r"|identifiants|credenciales|static|smtp\.[\w.-]{1,60}\]?:[0-9]{2,5}|rpcauth|accessi|logowanie)"
         r"(?:(?:\s(?:is|are|for|sind|sont|son|für|[\w-]{1,12}))?\s?[:=]|\s(?:is|are|with|sind|sont|son)|(?=\s))\s{0,3}[\"'`]?"
@@ -1310,7 +1400,7 @@ _FORMS = (
         linked=False,
     ),
     Form(
-        ('", "', "', '", '","', "','", "(\"", "('"),
+        ('", "', "', '", '","', "','", '("', "('"),
         r"(?i)(?:auth\w{0,20}|login|credentials?|connect(?:ion)?|pdo)\s?[=(][\s(]{0,3}(?:[^()\n\"',]{1,40},\s?|[\"'][^\"'\n]{1,40}[\"'],\s?)?"
         r"(?:(?:name|user)\w{0,6}\s?[=:]\s?)?[\"'][^\"'\n]{1,64}[\"'],\s?(?:Some\()?[\"'](?P<value>[^\"'\s]{4,128})[\"']",
         linked=True,
@@ -1321,7 +1411,19 @@ _FORMS = (
         linked=True,
     ),
     Form(  # Cisco, Redis, the protocols of mail and files
-        ("enable ", "username ", "community ", "pass ", "auth ", "login ", " on >", "-key ", " psk ", " eap ", "password "),
+        (
+            "enable ",
+            "username ",
+            "community ",
+            "pass ",
+            "auth ",
+            "login ",
+            " on >",
+            "-key ",
+            " psk ",
+            " eap ",
+            "password ",
+        ),
         r"(?m)^[ \t>+<-]{0,4}(?:enable (?:secret|password)(?: \d)?|username \S{1,40} (?:privilege \d{1,2} )?(?:password|secret)(?: \d)?|snmp-server community|ppp chap password(?: \d)?"
         r"|neighbor \S{1,40} password(?: \d)?|set password|pre-shared-key|PASS|AUTH|\"AUTH\"|[A-Z]?:? ?[a-z]\d{1,3} LOGIN \S{1,60}|user \w{1,40} on|wpa-psk|key-string"
         r"|[^\n:]{0,40}: (?:PSK|EAP|XAUTH))\s{1,2}>?[\"']?" + _VALUE_HERE,
@@ -1395,7 +1497,12 @@ def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: li
         if phrase is None or not _is_passphrase(phrase[0]):
             continue
         after = text[phrase.end() : phrase.end() + 2]
-        ends = not after or after[0] in "\n\r\"'`”»,;" or after in {".", ". ", ".\n"} or (after[0] in ".!?" and after[1:].isspace())
+        ends = (
+            not after
+            or after[0] in "\n\r\"'`”»,;"
+            or after in {".", ". ", ".\n"}
+            or (after[0] in ".!?" and after[1:].isspace())
+        )
         is_phrase = "phrase" in name or phrase["cut"] != " " or text[phrase.start() - 1] in "\"'`“«"
         if ends and is_phrase:
             found.append((phrase.start(), phrase.end(), GENERIC))
@@ -1404,7 +1511,9 @@ def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: li
             words = list(_WORD_CHARACTERS.finditer(run[0]))
             last = max((number for number, word in enumerate(words) if word[0] in _STOP_WORDS), default=-1)
             rest = words[last + 1 :]
-            if 12 <= len(rest) <= 25 and _SEED.search(lower, max(0, run.start() - 60), run.start() + rest[0].start() + 1):
+            if 12 <= len(rest) <= 25 and _SEED.search(
+                lower, max(0, run.start() - 60), run.start() + rest[0].start() + 1
+            ):
                 found.append((run.start() + rest[0].start(), run.end(), GENERIC))
 
 
@@ -1421,7 +1530,13 @@ def _find_scrambled(text: str, found: list[Span]) -> None:
         value = match["value"]
         signs = len(set(_SIGNS.findall(value)))
         mixed = any(map(str.isdigit, value)) and any(map(str.isupper, value)) and any(map(str.islower, value))
-        if mixed and signs >= 4 and value.count(" ") <= len(value) // 8 and randomness(value) >= 0.55 and "[redacted" not in value:
+        if (
+            mixed
+            and signs >= 4
+            and value.count(" ") <= len(value) // 8
+            and randomness(value) >= 0.55
+            and "[redacted" not in value
+        ):
             found.append((match.start("value"), match.end("value"), GENERIC))
 
 
@@ -1434,7 +1549,11 @@ def _find_inserted(text: str, found: list[Span]) -> None:
         place = match.start("cells")
         for head, cell in zip(match["heads"].split(","), match["cells"].split(","), strict=False):
             value = cell.strip().strip("\"'`")
-            if cell.strip()[:1] in {"'", '"'} and _strength(head.strip().strip("\"`[]'")) in {"password", "secret", "pass"}:
+            if cell.strip()[:1] in {"'", '"'} and _strength(head.strip().strip("\"`[]'")) in {
+                "password",
+                "secret",
+                "pass",
+            }:
                 begin = place + cell.find(value)
                 if len(value) >= 6 and not _is_filler(value) and (_MIXED.search(value) or _SIGNS.search(value)):
                     found.append((begin, begin + len(value), GENERIC))
@@ -1674,8 +1793,33 @@ _HINTS = {  # the numbers of the patterns to try on a text with this hint
 }
 _PLAIN = (  # where the secret may be a word or a number, without any mixture
     *("private key", "private-lines", "passw", "passphrase", "cookie", "authorization", "://", "login", "machine"),
-    *("account", "identified", "password '", 'password "', "echo", "printf", "--", "mysql", "mariadb", "sshpass", "docker"),
-    *("podman", "curl", "password=", "passwd=", "pass=", "pwd=", "secret=", "token=", "key=", ":5432:", ":*:", ":6432:"),
+    *(
+        "account",
+        "identified",
+        "password '",
+        'password "',
+        "echo",
+        "printf",
+        "--",
+        "mysql",
+        "mariadb",
+        "sshpass",
+        "docker",
+    ),
+    *(
+        "podman",
+        "curl",
+        "password=",
+        "passwd=",
+        "pass=",
+        "pwd=",
+        "secret=",
+        "token=",
+        "key=",
+        ":5432:",
+        ":*:",
+        ":6432:",
+    ),
 )
 _PLAIN_HINTS = {hint: _HINTS[hint] for hint in _PLAIN}
 _RARE = (
@@ -1851,10 +1995,19 @@ _MIX = _lazy(r"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z]{2}|[A-Z][a-z][A-Z]|[A-Z]{4
 
 
 _CLASSES = bytes(
-    97 if chr(code).islower() or code >= 128 else 65 if chr(code).isupper() else 48 if 48 <= code <= 57 else code
-    if chr(code) not in "#$&^~+@" else 33  # all signs that a password has are one
+    97
+    if chr(code).islower() or code >= 128
+    else 65
+    if chr(code).isupper()
+    else 48
+    if 48 <= code <= 57
+    else code
+    if chr(code) not in "#$&^~+@"
+    else 33  # all signs that a password has are one
     for code in range(256)
 )
+
+
 def _may_be_value(word: str) -> bool:
     """Return False for a word without any mixture, a version, a number with its unit, or the name of an algorithm."""
     return _is_mixed(word) and _COMMON.fullmatch(word) is None
@@ -1917,7 +2070,8 @@ def _has_words(text: str, lower: str) -> bool:
         or ("|" in text and "echo " in lower)
         or ("-----" in text and "private" in lower)
         or "\x1b" in text
-        or "{" in text and "auth" in lower
+        or "{" in text
+        and "auth" in lower
     )
 
 
@@ -1939,7 +2093,10 @@ def _has_names(text: str, lower: str) -> bool:
         or (" -" in text and any(each in text for each in _FLAGS))
         or (":" in text and _AT_COLON.search(lower) is not None)
         or ("::" in text and "redacted" not in lower)
-        or ("$" in text and ("$2" in text or "$1$" in text or "$5$" in text or "$6$" in text or "$y$" in text or "$P$" in text))
+        or (
+            "$" in text
+            and ("$2" in text or "$1$" in text or "$5$" in text or "$6$" in text or "$y$" in text or "$P$" in text)
+        )
         or ("*" in text and _MYSQL.search(text) is not None)
         or not _PROGRAMS.keys().isdisjoint(lower.split())
     )
@@ -1947,11 +2104,53 @@ def _has_names(text: str, lower: str) -> bool:
 
 _MYSQL = _lazy(r"\*[0-9A-F]{40}")
 _TELLING = (
-    *("pass", "token", "secret", "key", "pw", "cred", "auth", "login", "log in", "sign in", "clave", "mdp", "kennw", "contrase"),
-    *("unlock", "code", "seed", "cookie", "identified", "wachtw", "senha", "chave", "sleutel", "hasl", "losen", "heslo"),
+    *(
+        "pass",
+        "token",
+        "secret",
+        "key",
+        "pw",
+        "cred",
+        "auth",
+        "login",
+        "log in",
+        "sign in",
+        "clave",
+        "mdp",
+        "kennw",
+        "contrase",
+    ),
+    *(
+        "unlock",
+        "code",
+        "seed",
+        "cookie",
+        "identified",
+        "wachtw",
+        "senha",
+        "chave",
+        "sleutel",
+        "hasl",
+        "losen",
+        "heslo",
+    ),
     *("salasan", "kodeord", "adgangsk", "parol", "lozink", "geslo", "sifre", "klucz", "chiav", "nyckel", "kata sandi"),
     *("jeton", "zugang", "identifiant", "connecte", "entra ", "melde ", "anmeld", "echo ", "community", "psk", "salt"),
-    *("wifi", "wi-fi", "wlan", "bearer", "wallet", "mnemonic", "phrase", "hash", "pbkdf2", "scrypt", "{sha", "{ss", "\x1b"),
+    *(
+        "wifi",
+        "wi-fi",
+        "wlan",
+        "bearer",
+        "wallet",
+        "mnemonic",
+        "phrase",
+        "hash",
+        "pbkdf2",
+        "scrypt",
+        "{sha",
+        "{ss",
+        "\x1b",
+    ),
 )
 _AT_COLON = _lazy(r":(?:\*|5432|5433|6432):|bearer|cookie|mnemonic|jeton|senha")
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -17,7 +16,7 @@ from mica.brief.belief_source import SECTION, BeliefSource, excerpt_of_belief
 from mica.brief.composition import RULES_SHARE
 from mica.brief.excerpt import passage_of
 from mica.brief.layout import HEADING_TOKENS, cost_within
-from mica.model.belief import KINDS, Belief, BeliefId, BeliefKind
+from mica.model.belief import KINDS, Belief, BeliefKind
 from mica.model.brief import SECTIONS, Brief, Passage
 from mica.settings import Settings
 from mica.sources.protocol import Question
@@ -166,18 +165,19 @@ async def test_a_conflict_is_shown_with_both_sides(memory: Memory, clock: HandCl
 
     shown = [each for each in beliefs if each.text in brief.text]
     assert len(shown) == sum(each.is_in_force for each in beliefs)
+    positions = {each.id: each.position for each in shown}
     for each in shown:
-        if each.conflicts:
-            assert f"conflicts with {each.conflicts[0]}" in brief.text
+        for other in each.conflicts:
+            assert f"conflicts with #{positions[other]}" in brief.text
 
 
 async def test_the_conflict_of_a_belief_is_named_beside_its_speaker(memory: Memory) -> None:
     one = await memory.beliefs.add("fact", "The upload times out after 30 seconds")
-    other = BeliefId("bqqqqqqqqqqqq")
+    other = await memory.beliefs.add("fact", "The download needs a token")
 
-    excerpt = excerpt_of_belief(msgspec.structs.replace(one, conflicts=(other,)), 1.0)
+    excerpt = excerpt_of_belief(one, 1.0, opposed=[other])
 
-    assert excerpt.kind == f"user, conflicts with {other}"
+    assert excerpt.kind == f"user, conflicts with #{other.position}"
 
 
 async def test_an_agents_belief_that_is_only_forming_is_not_told_as_a_belief(memory: Memory) -> None:

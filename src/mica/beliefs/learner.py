@@ -289,7 +289,8 @@ class _Lesson:
             return None
         is_short = len(stated.text.split()) <= SHORT_ANSWER_WORDS and not stated.is_answer
         text = f"{old.text} → {stated.text}" if is_short else stated.text
-        answer = msgspec.structs.replace(stated, text=text, is_unsure=False)
+        cites = (*stated.cites, *old.evidence[:1]) if is_short else stated.cites  # it has the words of the question
+        answer = msgspec.structs.replace(stated, text=text, is_unsure=False, cites=cites)
         return self._create(answer, "decision" if self._testimony.by == "user" else "fact", subject_of(text))
 
     # -- Endings

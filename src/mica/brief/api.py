@@ -257,7 +257,8 @@ class Briefs:
         missing = await self._store_latest(request.deadline_s * LATEST_SHARE)
         if not missing and not await self._is_on_within(request.deadline_s * LATEST_SHARE):
             return request.compose_nothing()
-        missing |= await self._learn_within((request.deadline_s - (loop.time() - began)) * SLOW_SHARE)
+        if not missing:  # otherwise the store is late, and learning would wait for it, too
+            missing = await self._learn_within((request.deadline_s - (loop.time() - began)) * SLOW_SHARE)
         left_s = request.deadline_s - (loop.time() - began)
         questions = [
             request.question(now, session=self._log.here.context.session, slow_s=left_s * SLOW_SHARE),

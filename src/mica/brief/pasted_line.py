@@ -27,7 +27,7 @@ _BULLET = r"(?:[-*•]\s+)?"
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _DATE = rf"(?:\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?|\d{{1,2}} (?:{_MONTHS})(?: \d{{4}}(?=[\s:,]))?)[\s:,]+"
 _DATE_AND_BULLET = re.compile(rf"\s*{_BULLET}(?:{_DATE})?{_BULLET}")
-_NOTES = re.compile(r"(?:, (?:corrected by #\d+|conflicts with b[a-z]{12}(?:, b[a-z]{12})*))+(?=:)")  # beside a label
+_NOTES = re.compile(r"(?:, (?:corrected by #\d+|conflicts with #\d+(?: #\d+)*))+(?=:)")  # beside a label
 _ELLIPSIS = "…"
 _FILES = re.compile(rf"({'|'.join([*KINDS_FOR_TASK, MOST_USED])}):\s*", re.IGNORECASE)
 _QUOTED = re.compile("“[^”]*(?:”|$)")  # in the reason for a file: the text of another task
