@@ -34,7 +34,7 @@ PROMPT = "Why does the login lose its session cookie"
 def ranked(path: str, number: int, *lines: tuple[int, int]) -> RankedFile:
     """A file of a ranking, last opened by the event of this number."""
     event = build(number)
-    return RankedFile(path=path, lines=lines, reason="used recently", last=event.id, at=event.at)
+    return RankedFile(path=path, lines=lines, reason="similar task", last=event.id, at=event.at)
 
 
 def prompt(number: int, text: str = PROMPT, *, session: str = "s1") -> Event:
@@ -71,7 +71,7 @@ async def test_with_a_task_the_files_of_the_ranking_are_listed_in_its_order() ->
     found = await excerpts([], "session cookie", ranking=ranking)
     [line] = join_sentences(list(map(passage_of, found)))
 
-    assert line.text == "auth/session.py:40-92,3-5 (used recently), auth/proxy.py (used recently)"
+    assert line.text == "auth/session.py:40-92,3-5 (similar task), auth/proxy.py (similar task)"
     assert (line.source, line.kind, line.section) == ("files", FOR_TASK, "files")
     assert line.sources == (build(7).id, build(9).id)
     assert line.score == FILES == found[0].score > found[1].score

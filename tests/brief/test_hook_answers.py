@@ -240,12 +240,11 @@ async def test_lines_that_a_hook_may_leave_out_are_named_by_their_places(spools:
     assert answer is not None
     assert answer.is_complete
     named = {answer.text[line.said_start : line.said_end]: line for line in answer.lines}
-    assert list(named) == ["Is the cookie set\n  before the redirect?", "Deploys need the VPN", "Always use uv run"]
-    assert [(line.is_open, line.sessions) for line in named.values()] == [
-        (True, ("s1",)),
-        (False, ("s2",)),
-        (False, ()),
-    ]
+    assert {said: (line.is_open, line.sessions) for said, line in named.items()} == {
+        "Always use uv run": (False, ()),
+        "Is the cookie set before the redirect?": (True, ("s1",)),
+        "Deploys need the VPN": (False, ("s2",)),
+    }
     for said, line in named.items():
         whole = answer.text[line.start : line.end]
         assert whole.startswith("- ")

@@ -214,7 +214,7 @@ def test_an_import_compresses_old_events_that_fill_a_block(
     [row] = json.loads(terminal.run("upkeep", "spaces", "--json").stdout)
     document = terminal.json("doctor", "--space", row["name"])
     assert isinstance(document, dict)
-    assert (document["aged"] > 0.9 * document["events"]) == (enough < document["events"])
+    assert (document["aged"] > 0.8 * document["events"]) == (enough < document["events"])  # the brief is new
     assert (document["healthy"], document["problems"]) == (True, [])
 
 

@@ -25,7 +25,7 @@ def test_a_sentence_ends_only_at_a_full_stop_question_or_exclamation_mark(text: 
 def test_a_log_is_dropped_with_all_between_its_first_and_last_line() -> None:
     log = "2026-11-01 10:00:01 INFO start\n  detail=3\n2026-11-01 10:00:02 ERROR failed\n"
 
-    assert clean(f"look at this:\n{log}\nthe import fails").split() == "look at this: the import fails".split()
+    assert clean(f"look at this:\n{log}\nthe import fails").split() == "look at this. the import fails".split()
 
 
 def test_a_header_belongs_to_the_items_below_it_only() -> None:

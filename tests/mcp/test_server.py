@@ -271,7 +271,7 @@ async def test_every_answer_to_an_agent_is_neutral(memory: Memory) -> None:
     """keeps: U-10. A hostile mark appears in the text and the structured content of each surface, but only as data."""
     ids = await fill_with_hostile_text(memory)
     owner = SpaceOwner(memory)
-    server = McpServer(owner, owner.watch, lambda _: None, session="s1")
+    server = McpServer(owner, owner.watch, lambda _: None, session="s2")  # the brief leaves out what "s1" said to "s1"
 
     async def ask(method: str, **params: object) -> Any:  # noqa: ANN401 - any answer
         answers: list[dict[str, Any]] = []

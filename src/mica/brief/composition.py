@@ -35,7 +35,6 @@ from mica.words import terms, words
 SOURCES_SHOWN = 3
 SENTENCE_TOKENS_MIN = 5  # a shorter sentence means little without its neighbours
 RULES_SHARE = 0.4  # of the budget at most; the number of the other rules is listed as missing
-RULES_NOTE_TOKENS = 16  # of the line with that number
 FILES_SHARE = 0.2  # of the budget at most, for a list of files
 
 
@@ -91,17 +90,20 @@ def compose(
         if coverage is not None and smaller:  # if no sentence fits, passages stay whole
             offered, left_tokens = smaller, notes_room
             notes = [*notes, f"- {coverage.describe()}"]
-    choice = choose(
+    pick = partial(
+        choose,
         offered,
-        budget_tokens=left_tokens,
         cost=partial(cost_within, now=now),
         joined_cost=joined_cost_within,
         heading_tokens=HEADING_TOKENS,
         section_tokens={"rules": int(budget_tokens * RULES_SHARE), "files": int(budget_tokens * FILES_SHARE)},
         fragment_tokens=int(left_tokens * PHI_INV),
     )
+    choice = pick(budget_tokens=left_tokens)
     if choice.rules_left_out:
-        gaps |= {"rules": f"{plural(choice.rules_left_out, 'more rule')} without room; `mica beliefs` lists them"}
+        gaps |= _more_rules(choice.rules_left_out)
+        choice = pick(budget_tokens=min(left_tokens, room(budget_tokens, missing=gaps, notes=notes)))
+        gaps |= _more_rules(choice.rules_left_out)
     chosen = list(choice.passages)
     left_out = choice.left_out + max(0, _lines(whole) - _lines(offered))  # and lines dropped by compression
     needed_tokens = None
@@ -123,6 +125,11 @@ def compose(
         lost=tuple(lost),
         is_compressed=is_compressed,
     )
+
+
+def _more_rules(count: int) -> dict[str, str]:
+    """Return the entry of missing parts that says how many rules are not shown."""
+    return {"rules": f"{plural(count, 'more rule')} without room; `mica beliefs` lists them"}
 
 
 def _lines(passages: Iterable[Passage]) -> int:

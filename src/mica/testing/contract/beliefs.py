@@ -247,7 +247,7 @@ class BeliefContract:
             msgspec.structs.replace(clean[1], text="It runs in ZU\u0308RICH!"),
             msgspec.structs.replace(clean[2], reason="moved to zürich"),
             msgspec.structs.replace(clean[3], keys=("Zürich",)),
-            msgspec.structs.replace(clean[4], session="zürich-1"),
+            msgspec.structs.replace(clean[4], session="from zürich"),
             msgspec.structs.replace(clean[5], user="zürich"),
         ]
 
