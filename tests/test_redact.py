@@ -4,6 +4,7 @@ The samples have the shape of real ones but are put together here, so that no sc
 """
 
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -360,10 +361,23 @@ def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int
         ALPHANUMERIC[:80] + "\n",
     ],
 )
-def test_five_megabytes_of_hostile_text_finish(unit: str) -> None:
-    text = unit * (5_000_000 // len(unit))
+def test_a_megabyte_of_hostile_text_takes_linear_time(unit: str) -> None:
+    """Twice the text takes twice the work: eight times the text at most twenty times the processor time.
 
-    assert len(redact(text)) > 0
+    Quadratic work would be 64 times as much. The smaller of two measurements counts, so that one interruption is no
+    failure; a fraction of a second is too short to be compared.
+    """
+    small, large = (unit * (length // len(unit)) for length in (125_000, 1_000_000))
+
+    took_large = processor_s(large)
+
+    assert took_large < 0.25 or took_large < 20 * max(processor_s(small), processor_s(small))
+
+
+def processor_s(text: str) -> float:
+    began = time.process_time()
+    assert redact(text)
+    return time.process_time() - began
 
 
 def test_no_kind_contains_a_key_word() -> None:

@@ -819,6 +819,7 @@ _STEMS = (  # lower case; a name of a secret contains one of them
     *("schlüs", "schluess", "clé", "llave", "şifre", "sifre", "parol", "kodeord", "adgangsk", "jelsz", "lozink", "geslo"),
     *("sleutel", "chiave", "chave", "klucz", "nyckel", "klíč", "κωδικ", "slapta", "psk", "community"),
 )
+_PLAIN_STEMS = ("pass", "pwd", "pw", "secret", "token", "key", "clave", "kennw", "senha", "mdp")  # beside a word
 _WEAK_STEMS = (  # names of secrets that only count beside a random run
     *("log in", "logged in", "sign in", "zugang", "identif", "sig", "psk", "jwt", "dsn", "sas", "pat"),
     *("seed", "salt", "cookie", "session", "webhook", "licen", "anmeld", "bearer", "pin", "clef"),
@@ -973,10 +974,10 @@ _NAMED = _lazy(r"(?i)pass(?:w|$)|secret|token|key")
 _WORD_CHARACTERS = _lazy(r"[A-Za-z]+")
 
 
-def _names(text: str, lower: str, *, weak: bool) -> list[tuple[int, int]]:
+def _names(text: str, lower: str, stems: tuple[str, ...]) -> list[tuple[int, int]]:
     """Return the places of all names that may be those of a secret."""
     ends: dict[int, int] = {}
-    for stem in _STEMS + _WEAK_STEMS if weak else _STEMS:
+    for stem in stems:
         place = lower.find(stem)
         while place >= 0:
             start, first = place, max(0, place - NAME_CHARACTERS_MAX)
@@ -993,15 +994,18 @@ def _find_named(
     text: str, names: list[tuple[int, int]], odd: list[tuple[int, int]], found: list[Span]
 ) -> None:
     """Find the values beside names of secrets. Weak names count only beside runs."""
+    read = {_KEY: 0, _PHRASE: 0}  # so far; what is part of a value is not searched again
     for start, end in names:
         if end - start > NAME_CHARACTERS_MAX:
             continue
         end = start + len(text[start:end].rstrip("-_"))
         if _ASSIGNS.match(text, end) is not None and (key := _KEY_END.search(text, start, end)) is not None:
             for pattern, judge in ((_KEY, _assigned), (_PHRASE, _phrase)):
-                match = pattern.regex.match(text, key.start())
-                if match is not None and (span := judge(match)) is not None:
-                    found.append(span)
+                match = pattern.regex.match(text, key.start()) if key.start() >= read[pattern] else None
+                if match is not None:
+                    read[pattern] = match.end()
+                    if (span := judge(match)) is not None:
+                        found.append(span)
         _find_beside(text, start, end, odd, found)
 
 
@@ -1371,6 +1375,7 @@ _PHRASE_LINK = _lazy(
 _RUN_OF_WORDS = _lazy(
     r"(?<![\w-])(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?:(?:[ ,]{1,2}|,?\n)(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?![\w-])){11,}+"
 )
+_SEED_HINTS = ("seed", "mnemonic", "recovery", "backup words", "wallet")
 _SEED = _lazy(r"(?i)seed|mnemonic|recovery.phrase|backup.words|wallet")
 
 
@@ -1399,7 +1404,7 @@ def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: li
         is_phrase = "phrase" in name or phrase["cut"] != " " or text[phrase.start() - 1] in "\"'`“«"
         if ends and is_phrase:
             found.append((phrase.start(), phrase.end(), GENERIC))
-    if _SEED.search(lower) is not None:
+    if any(each in lower for each in _SEED_HINTS):
         for run in _RUN_OF_WORDS.finditer(text):
             words = list(_WORD_CHARACTERS.finditer(run[0]))
             last = max((number for number, word in enumerate(words) if word[0] in _STOP_WORDS), default=-1)
@@ -1409,15 +1414,17 @@ def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: li
 
 
 _SCRAMBLED = _lazy(
-    r"(?P<name>[A-Za-z_]{0,40}(?:KEY|SALT|SECRET|TOKEN|PASSWORD|PASS|key|salt|secret|token|password))[\"']?\s{0,16}(?:[:=]|=>|,)\s{0,16}"
-    r"(?P<cut>[\"'])(?P<value>[^\r\n]{16,200}?)(?P=cut)(?=\s{0,4}(?:[);,\]}#]|\Z|\n))"
+    r"[\"']?\s{0,16}(?:[:=]|=>|,)\s{0,16}(?P<cut>[\"'])(?P<value>[^\r\n]{16,200}?)(?P=cut)(?=\s{0,4}(?:[);,\]}#]|\Z|\n))"
 )
 _SIGNS = _lazy(r"[^A-Za-z0-9\s]")
 
 
-def _find_scrambled(text: str, found: list[Span]) -> None:
+def _find_scrambled(text: str, names: list[tuple[int, int]], found: list[Span]) -> None:
     """Find quoted values made of all the characters there are, as WordPress and Django make them."""
-    for match in _SCRAMBLED.finditer(text):
+    for _, end in names:
+        match = _SCRAMBLED.match(text, end)
+        if match is None:
+            continue
         value = match["value"]
         signs = len(set(_SIGNS.findall(value)))
         mixed = any(map(str.isdigit, value)) and any(map(str.isupper, value)) and any(map(str.islower, value))
@@ -1563,7 +1570,7 @@ class View:
         self._pieces: list[str] = []
         self._length = 0
         done = 0
-        if not text.isascii():
+        if not text.isascii() and not _look_alikes().keys().isdisjoint(map(ord, set(text))):
             text = text.translate(_look_alikes())
         for start, end, shown in _hidden(text):
             if start < done:
@@ -1679,7 +1686,7 @@ _PLAIN = (  # where the secret may be a word or a number, without any mixture
 )
 _PLAIN_HINTS = {hint: _HINTS[hint] for hint in _PLAIN}
 _RARE = (
-    *"=_-./:zxjq",
+    *"$*{=_-./:zxjq",
     "pass",
     "ia",
     "ke",
@@ -1702,7 +1709,12 @@ _PROGRAMS: dict[str, list[int]] = {}  # the numbers of the patterns for the comm
 for _number, _pattern in enumerate(PATTERNS):
     for _program in _pattern.programs:
         _PROGRAMS.setdefault(_program, []).append(_number)
-_COMMAND_WORD = _lazy(r"[a-z0-9][a-z0-9_.:-]*")
+
+
+def _words(lower: str) -> list[str]:
+    if "`" in lower or "$(" in lower or "'" in lower or '"' in lower:
+        lower = lower.replace("`", " ").replace("$(", " ").replace("'", " ").replace('"', " ")
+    return lower.split()
 
 
 class Rules:
@@ -1772,7 +1784,7 @@ class Rules:
                 if hint in lower:
                     numbers |= hinted
         if " -" in text or has_runs or " /" in text or "<<<" in text or _DIGIT.search(text) is not None:
-            for word in _PROGRAMS.keys() & set(_COMMAND_WORD.findall(lower)):
+            for word in _PROGRAMS.keys() & set(_words(lower)):
                 numbers.update(_PROGRAMS[word])
         for number in sorted(numbers):
             pattern = PATTERNS[number]
@@ -1785,14 +1797,15 @@ class Rules:
                 ]
         if has_runs:
             _find_runs(text, self._vendors, found)
-        names = _names(text, lower, weak=has_runs)
+        stems = _STEMS + _WEAK_STEMS if has_runs else _STEMS if mixed or not text.isascii() else _PLAIN_STEMS
+        names = _names(text, lower, stems)
         if names:
             odd = _find_odd(text) if has_runs or mixed else []
             _find_named(text, names, odd, found)
             if "\n" in text and (mixed or has_runs):
                 _find_cells(text, [start for start, _ in names], found)
             if mixed and ('"' in text or "'" in text):
-                _find_scrambled(text, found)
+                _find_scrambled(text, names, found)
                 if "alues" in lower:
                     _find_inserted(text, found)
         _find_phrases(text, lower, names, found)
@@ -1865,13 +1878,17 @@ _COMMON = _lazy(
     r"|[a-z]+(?:[_./][a-z]+)*[0-9]?(?:\([a-z_, ]*\)?)?|(?:[A-Z]{0,3}[a-z]+){1,4}(?:\.[A-Za-z_]+)*(?:\([a-z_, ]*\)?)?)"
     r"(?:['’]s)?[\"'`*_)\]}>.,;:!?—–-]{0,6}"
 )
-_MIXTURES = (b"a0", b"0a", b"A0", b"0A", b"aAA", b"AaA", b"-0-", b"a!0", b"0!a")
 
 
 def _is_mixed(text: str) -> bool:
     """Return True for a text with digits beside letters, or capitals within a word: all other runs are words."""
     classes = text.encode("ascii", "replace").translate(_CLASSES)
-    return any(each in classes for each in _MIXTURES)
+    return (
+        (b"0" in classes and (b"a0" in classes or b"0a" in classes or b"A0" in classes or b"0A" in classes))
+        or b"aAA" in classes
+        or b"AaA" in classes
+        or (b"0" in classes and (b"-0-" in classes or b"a!0" in classes or b"0!a" in classes))
+    )
 
 
 _LOGIN = _lazy(
@@ -1941,7 +1958,7 @@ def _has_names(text: str, lower: str) -> bool:
         or ("::" in text and "redacted" not in lower)
         or ("$" in text and ("$2" in text or "$1$" in text or "$5$" in text or "$6$" in text or "$y$" in text or "$P$" in text))
         or ("*" in text and _MYSQL.search(text) is not None)
-        or not _PROGRAMS.keys().isdisjoint(lower.split())
+        or not _PROGRAMS.keys().isdisjoint(_words(lower))
     )
 
 
