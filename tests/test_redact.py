@@ -359,6 +359,12 @@ def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int
         "token is ",
         "x|password|y\n",
         ALPHANUMERIC[:80] + "\n",
+        "use a1b2c3 as password ",
+        "redis-cli -a ",
+        "htpasswd -b a ",
+        "$2b$10$",
+        "seed word ",
+        "密码是",
     ],
 )
 def test_a_megabyte_of_hostile_text_takes_linear_time(unit: str) -> None:
