@@ -368,16 +368,15 @@ def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int
     ],
 )
 def test_a_megabyte_of_hostile_text_takes_linear_time(unit: str) -> None:
-    """Twice the text takes twice the work: eight times the text at most twenty times the processor time.
+    """Eight times the text takes at most twenty times the processor time; quadratic work would take 64 times as much.
 
-    Quadratic work would be 64 times as much. The smaller of two measurements counts, so that one interruption is no
-    failure; a fraction of a second is too short to be compared.
+    A short time is not compared, and an interruption of the measurement gives it a second chance.
     """
     small, large = (unit * (length // len(unit)) for length in (125_000, 1_000_000))
 
-    took_large = processor_s(large)
+    took = processor_s(large)
 
-    assert took_large < 0.25 or took_large < 20 * max(processor_s(small), processor_s(small))
+    assert took < 1.0 or took < 20 * processor_s(small) or processor_s(large) < 20 * processor_s(small)
 
 
 def processor_s(text: str) -> float:

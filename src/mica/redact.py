@@ -984,11 +984,11 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     """Return True for a value that a person would choose as a password: with digits or signs, and no ordinary term."""
     if not 6 <= len(value) <= 64 or _is_placeholder(value) or not value.isprintable():
         return False
-    if any(each in value for each in "()[]{}\\") and randomness(value) < 0.5:
+    if _BRACKET.search(value) is not None and randomness(value) < 0.5:
         return False
-    letters = any(each.isalpha() for each in value)
-    digits = any(each.isdigit() for each in value)
-    signs = any(each in "!@#$%^&*+=~?€£§" for each in value[:-1])
+    letters = _LETTER.search(value) is not None
+    digits = _DIGIT.search(value) is not None
+    signs = _SIGN.search(value, 0, len(value) - 1) is not None
     if linked and _CHOSEN.fullmatch(value) and not _NAMED.search(value):
         return True
     if linked and value.isalpha() and len(value) >= 8 and not value.istitle():
@@ -1006,6 +1006,9 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     return letters and digits and (signs or (len(value) >= 7 and randomness(value) > 0.3))
 
 
+_LETTER = _lazy(r"[^\W\d_]")
+_BRACKET = _lazy(r"[()\[\]{}\\]")
+_SIGN = _lazy(r"[!@#$%^&*+=~?€£§]")
 _CHOSEN = _lazy(r"[A-Za-z]{4,}[0-9]{1,6}")  # hunter22
 _LEET = _lazy(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
 _NAMED = _lazy(r"(?i)pass(?:w|$)|secret|token|key")
