@@ -355,7 +355,9 @@ def secrets(*, seed: int = 17, rounds: int = 1) -> Iterator[Secret]:
     chance = random.Random(f"secrets {seed}")
     surroundings = list(FRAMES.items())
     for number, shape in enumerate(SHAPES * rounds):
-        choice = surroundings[number % 4 :: 4] + (list(SHAPE_FRAMES.items())[number % 2 :: 2] if has_prefix(shape) else [])
+        choice = surroundings[number % 4 :: 4] + (
+            list(SHAPE_FRAMES.items())[number % 2 :: 2] if has_prefix(shape) else []
+        )
         for title, frame in choice:
             secret = fill(shape.form, chance).replace("\0", "~")
             if _visible(secret, title):
@@ -483,7 +485,10 @@ def framed(chance: random.Random) -> Iterator[Secret]:
             secret = chance.choice(values)
             yield Secret("password", title, frame.replace("{}", secret), secret)
     for frame in lines(frames.SALTS):
-        secret = "".join(chance.choices(string.ascii_letters + string.digits + "!@#$%^&*()-_[]{}<>~`+=,.;:/?| ", k=62)) + "+z"
+        secret = (
+            "".join(chance.choices(string.ascii_letters + string.digits + "!@#$%^&*()-_[]{}<>~`+=,.;:/?| ", k=62))
+            + "+z"
+        )
         yield Secret("password", "salts", frame.replace("{}", secret), secret)
     for frame in lines(frames.KUBECONFIG):
         secret = base64.b64encode(fill("{w90}", chance).encode()).decode()

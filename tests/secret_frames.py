@@ -747,8 +747,10 @@ use "{}" as the passphrase
 """
 SEEDS = (
     "ribbon lunar velvet cactus marble quick dune olive tiger sponsor anchor nephew",
-    "glide spoil wagon turtle onion exhaust brick panther lemon trophy divert kiwi"
-    " oven fabric hybrid jungle mirror sadness gospel vivid couch lobster rebel acid",
+    (
+        "glide spoil wagon turtle onion exhaust brick panther lemon trophy divert kiwi"
+        " oven fabric hybrid jungle mirror sadness gospel vivid couch lobster rebel acid"
+    ),
 )
 SEED_FRAMES = r"""
 seed: {}

@@ -4,6 +4,7 @@ The samples have the shape of real ones but are put together here, so that no sc
 """
 
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -358,12 +359,30 @@ def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int
         "token is ",
         "x|password|y\n",
         ALPHANUMERIC[:80] + "\n",
+        "use a1b2c3 as password ",
+        "redis-cli -a ",
+        "htpasswd -b a ",
+        "$2b$10$",
+        "seed word ",
+        "密码是",
     ],
 )
-def test_five_megabytes_of_hostile_text_finish(unit: str) -> None:
-    text = unit * (5_000_000 // len(unit))
+def test_a_megabyte_of_hostile_text_takes_linear_time(unit: str) -> None:
+    """Eight times the text takes at most twenty times the processor time; quadratic work would take 64 times as much.
 
-    assert len(redact(text)) > 0
+    A short time is not compared, and an interruption of the measurement gives it a second chance.
+    """
+    small, large = (unit * (length // len(unit)) for length in (125_000, 1_000_000))
+
+    took = processor_s(large)
+
+    assert took < 1.0 or took < 20 * processor_s(small) or processor_s(large) < 20 * processor_s(small)
+
+
+def processor_s(text: str) -> float:
+    began = time.process_time()
+    assert redact(text)
+    return time.process_time() - began
 
 
 def test_no_kind_contains_a_key_word() -> None:

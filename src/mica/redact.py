@@ -247,7 +247,7 @@ lftp|sftp|ftp|open :: (?:-u|--user)[ =]["']?[\w.@-]{1,64},
 etcdctl|http|https|xh|xhs|httpie|wrk|siege|restish|curlie|rustic :: (?:-u|-a|--user|--auth)[ =]["']?[^\s:"']{1,64}:
 curl|curlie :: (?:--proxy-user|-U)[ =]["']?[^\s:"']{1,64}:
 sonar-scanner|mvn|gradle|gradlew|java :: -[DP][\w.]{0,40}\.(?:login|token|password)=
-"""
+"""  # noqa: E501 - a row is a line
 # The same where the words before the secret are sub-commands: programs, and the pattern of the whole.
 _SUBCOMMANDS = r"""
 oc helm az nerdctl buildah skopeo heroku podman crane :: (?:oc|helm\s{1,2}(?:registry|repo)|az|nerdctl|buildah|skopeo|heroku|podman|crane\s{1,2}auth)\s{1,2}(?:login|add)\s[^\n|;&]{0,200}?\s-p[ =]
@@ -273,7 +273,7 @@ cryptsetup wg openvpn systemd-creds sshpass kinit vault :: (?:cryptsetup|wg|open
 convertto-securestring :: ConvertTo-SecureString\s(?:-String\s)?
 expect :: expect\b[^\n]{0,200}?assword:?["'][^\n]{0,40}?send(?:\s-h)?(?:\s--)?\s
 msmtp mbsync :: (?:msmtp|mbsync)\b[^\n|;&]{0,80}?--passwordeval[ =]["']?echo\s
-"""
+"""  # noqa: E501 - a row is a line
 
 
 def _commands() -> tuple[Pattern, ...]:
@@ -317,7 +317,8 @@ PATTERNS = (
     Pattern(
         "aws",  # the secret after its key id or the word "secret"; a digest has no capitals
         ("akia", "asia", "redacted:aws", "secret"),
-        r"(?P<before>(?:(?:\[redacted:aws\]|A(?:KIA|SIA)[A-Z0-9]{16})[^\n]{0,40}?|(?<![A-Za-z0-9])(?i:secret)(?:\s{1,4}(?i:access\s{1,4})?(?i:key))?"
+        r"(?P<before>(?:(?:\[redacted:aws\]|A(?:KIA|SIA)[A-Z0-9]{16})[^\n]{0,40}?"
+        r"|(?<![A-Za-z0-9])(?i:secret)(?:\s{1,4}(?i:access\s{1,4})?(?i:key))?"
         r"(?:\s{1,4}(?i:is|was))?[\s:=]{1,4}[\"'`]?)(?<![A-Za-z0-9/+]))"
         r"(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])(?=[A-Za-z]{0,39}[0-9/+])"
         r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
@@ -409,7 +410,8 @@ PATTERNS = (
     Pattern(
         "credential",  # .netrc
         ("login", "machine", "account"),
-        r"(?P<before>\b(?:machine\s{1,4}\S{1,100}|default)\s{1,20}(?:login|account)\s{1,4}\S{1,100}\s{1,20}password\s{1,4})"
+        r"(?P<before>\b(?:machine\s{1,4}\S{1,100}|default)\s{1,20}(?:login"
+        r"|account)\s{1,4}\S{1,100}\s{1,20}password\s{1,4})"
         r"(?![$<{%\[*])[^\s]{4,256}",
     ),
     Pattern(
@@ -468,12 +470,14 @@ PATTERNS = (
         "flag",  # echo user:VALUE | chpasswd, echo VALUE | docker login --password-stdin
         ("echo", "printf"),
         r"(?P<before>\b(?:echo|printf)\s(?:-n\s)?[\"']?(?:[a-z_][a-z0-9_-]{0,31}:)?)(?![-$<{%\[\"'])[^\s\"'|;&]{6,256}"
-        r"(?=[\"']?\s{0,2}\|\s{0,2}(?:sudo\s(?:-S)?)?(?:chpasswd|passwd\b|sudo|[^\n|]{0,60}--(?:password-stdin|with-token|passphrase-fd)))",
+        r"(?=[\"']?\s{0,2}\|\s{0,2}(?:sudo\s(?:-S)?)?(?:chpasswd|passwd\b|sudo|[^\n|]{0,60}--(?:password-stdin"
+        r"|with-token|passphrase-fd)))",
     ),
     Pattern(
         "flag",  # --password VALUE, as typed on a command line
         ("--",),
-        r"(?i)(?P<before>(?<![\w-])-{1,2}(?:[a-z]{1,20}-){0,3}(?:passw(?:or)?d|passphrase|passwd|token|secret|api-?key|(?:secret|access|account|auth)-key)\s[\"']?)"
+        r"(?i)(?P<before>(?<![\w-])-{1,2}(?:[a-z]{1,20}-){0,3}(?:passw(?:or)?d|passphrase|passwd|token|secret"
+        r"|api-?key|(?:secret|access|account|auth)-key)\s[\"']?)"
         r"(?![-$<{%\[\"'])[^\s\"'`;|&]{8,}",
     ),
     Pattern(
@@ -542,7 +546,8 @@ _PHRASE = Pattern(  # a password of several words
 _PLACEHOLDER = _lazy(
     r"(?i)\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s{]|%[A-Za-z_]\w*%|@[A-Za-z_.]+@$|#\{"
     r"|(?:your|example|placeholder|dummy|changeme|change|insert|replace|enter|sample|fake|mock)[_-]"
-    r"|(?:undefined|changeme|placeholder|redacted|:?(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token|key)[0-9]?)$"
+    r"|(?:undefined|changeme|placeholder|redacted|:?(?:user|my|your)?_?(?:pass|passwd|password|pwd|secret|token"
+    r"|key)[0-9]?)$"
     r"|:[a-z_]{2,30}$",
 )
 _FILLERS = (
@@ -557,7 +562,8 @@ _NAME = _lazy(r"[A-Za-z_][A-Za-z0-9_.]*")
 _MIXED = _lazy(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
 _TYPED = _lazy(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside a word, so not a numbered name
 _ABOUT = _lazy(  # words of a text about passwords
-    r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
+    r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid"
+    r"|wrong|missing"
     r"|please|is|are|for|to)\b"
 )
 
@@ -729,7 +735,8 @@ def _is_bare(text: str, start: int, end: int) -> bool:
 
 
 _NOT_BARE = _lazy(
-    r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity|cursor|nonce|\bkey\s*id"
+    r"(?i)ssh-|data:|base64|\bid\b|_id|\bcid|address|wallet|fingerprint|sha-?\d|digest|hash|public|integrity"
+    r"|cursor|nonce|\bkey\s*id"
 )
 _BLOCK = _lazy(r"[\"']?,?\s*\n\s*[\"']?[A-Za-z0-9+/=_-]{30,}(?:\s|$)|[A-Za-z0-9+/]{30,}=*$")
 
@@ -849,6 +856,7 @@ _STEMS = (  # lower case; a name of a secret contains one of them
     ),
     *("sleutel", "chiave", "chave", "klucz", "nyckel", "klíč", "κωδικ", "slapta", "psk", "community"),
 )
+_PLAIN_STEMS = ("pass", "pwd", "pw", "secret", "token", "key", "clave", "kennw", "senha", "mdp")  # beside a word
 _WEAK_STEMS = (  # names of secrets that only count beside a random run
     *("log in", "logged in", "sign in", "zugang", "identif", "sig", "psk", "jwt", "dsn", "sas", "pat"),
     *("seed", "salt", "cookie", "session", "webhook", "licen", "anmeld", "bearer", "pin", "clef"),
@@ -890,7 +898,7 @@ _NOT_ITSELF = frozenset(  # `token_count` is no token
 )
 _SUFFIXES = frozenset(
     "value string str raw plain base env prod production staging stage dev test qa current new old default b64 base64"
-    " data wo ro_value authtok live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
+    " data wo live sandbox main primary secondary backup v1 v2 v3 eu us de admin root user readonly rw ro".split()
 )
 _CAMEL = _lazy(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME_END = _lazy(r"[\w-]{0,64}")
@@ -956,7 +964,8 @@ _LINK = Pattern(
     """,
 )
 _VALUE = _lazy(
-    r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|(?P<bare>[^\s"'`<>|,;]{4,512}))"""
+    r"""[*_(\[<]{0,3}(?:(?P<quote>["'`]{1,3})\s?(?P<quoted>[^"'`\r\n]{4,512}?)\s?(?P=quote)|"""
+    r"""(?P<bare>[^\s"'`<>|,;]{4,512}))"""
 )
 _TOKENS = _lazy(r"""[^\s"'`<>|,;()\[\]{}=]{10,512}""")
 _TRAILING = ".,;:!?*_)\\]}"
@@ -975,11 +984,11 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     """Return True for a value that a person would choose as a password: with digits or signs, and no ordinary term."""
     if not 6 <= len(value) <= 64 or _is_placeholder(value) or not value.isprintable():
         return False
-    if any(each in value for each in "()[]{}\\") and randomness(value) < 0.5:
+    if _BRACKET.search(value) is not None and randomness(value) < 0.5:
         return False
-    letters = any(each.isalpha() for each in value)
-    digits = any(each.isdigit() for each in value)
-    signs = any(each in "!@#$%^&*+=~?€£§" for each in value[:-1])
+    letters = _LETTER.search(value) is not None
+    digits = _DIGIT.search(value) is not None
+    signs = _SIGN.search(value, 0, len(value) - 1) is not None
     if linked and _CHOSEN.fullmatch(value) and not _NAMED.search(value):
         return True
     if linked and value.isalpha() and len(value) >= 8 and not value.istitle():
@@ -997,16 +1006,19 @@ def _is_chosen(value: str, *, linked: bool) -> bool:
     return letters and digits and (signs or (len(value) >= 7 and randomness(value) > 0.3))
 
 
+_LETTER = _lazy(r"[^\W\d_]")
+_BRACKET = _lazy(r"[()\[\]{}\\]")
+_SIGN = _lazy(r"[!@#$%^&*+=~?€£§]")
 _CHOSEN = _lazy(r"[A-Za-z]{4,}[0-9]{1,6}")  # hunter22
 _LEET = _lazy(r"[A-Za-z][0-9]+[A-Za-z][A-Za-z0-9]*[-_!.][A-Za-z0-9]*[A-Za-z][0-9]")  # s3cr3t-Pa55
 _NAMED = _lazy(r"(?i)pass(?:w|$)|secret|token|key")
 _WORD_CHARACTERS = _lazy(r"[A-Za-z]+")
 
 
-def _names(text: str, lower: str, *, weak: bool) -> list[tuple[int, int]]:
+def _names(text: str, lower: str, stems: tuple[str, ...]) -> list[tuple[int, int]]:
     """Return the places of all names that may be those of a secret."""
     ends: dict[int, int] = {}
-    for stem in _STEMS + _WEAK_STEMS if weak else _STEMS:
+    for stem in stems:
         place = lower.find(stem)
         while place >= 0:
             start, first = place, max(0, place - NAME_CHARACTERS_MAX)
@@ -1021,15 +1033,18 @@ def _names(text: str, lower: str, *, weak: bool) -> list[tuple[int, int]]:
 
 def _find_named(text: str, names: list[tuple[int, int]], odd: list[tuple[int, int]], found: list[Span]) -> None:
     """Find the values beside names of secrets. Weak names count only beside runs."""
-    for start, end in names:
-        if end - start > NAME_CHARACTERS_MAX:
+    read = {_KEY: 0, _PHRASE: 0}  # so far; what is part of a value is not searched again
+    for start, longest in names:
+        if longest - start > NAME_CHARACTERS_MAX:
             continue
-        end = start + len(text[start:end].rstrip("-_"))
+        end = start + len(text[start:longest].rstrip("-_"))
         if _ASSIGNS.match(text, end) is not None and (key := _KEY_END.search(text, start, end)) is not None:
             for pattern, judge in ((_KEY, _assigned), (_PHRASE, _phrase)):
-                match = pattern.regex.match(text, key.start())
-                if match is not None and (span := judge(match)) is not None:
-                    found.append(span)
+                match = pattern.regex.match(text, key.start()) if key.start() >= read[pattern] else None
+                if match is not None:
+                    read[pattern] = match.end()
+                    if (span := judge(match)) is not None:
+                        found.append(span)
         _find_beside(text, start, end, odd, found)
 
 
@@ -1092,7 +1107,7 @@ def _find_flag(text: str, end: int, found: list[Span]) -> bool:
         or _ADDRESS.fullmatch(value)
     ):
         return False
-    if _is_expression(value) or _PLAIN_VALUE.fullmatch(value) and not _MIXED.search(value):
+    if _is_expression(value) or (_PLAIN_VALUE.fullmatch(value) and not _MIXED.search(value)):
         return False
     found.append((start, match.end(), GENERIC if "=" in match["before"] else "flag"))
     return True
@@ -1139,12 +1154,15 @@ _NOT_ITSELF_AFTER = _NOT_ITSELF - {"is", "at", "max", "used"} | {
 }
 _NUMBERED = _lazy(r"[a-z]{6,}[0-9]{2,6}")
 _TERM = _lazy(  # an algorithm or a protocol
-    r"(?i)(?:sha|md|aes|des|rsa|dsa|ecdsa|utf|iso|oauth|argon|b?s?crypt|pbkdf|ed|x|p|secp|base|http|tls|ssl|ipv|hs|rs|es"
-    r"|ps|py|web|u|fido|rfc|chacha|blake|crc|curve|user|admin|test|page|step|item|form)-?[0-9]{1,5}[a-z]{0,4}(?:[-_/.]\w+)*"
+    r"(?i)(?:sha|md|aes|des|rsa|dsa|ecdsa|utf|iso|oauth|argon|b?s?crypt|pbkdf|ed|x|p|secp|base|http|tls|ssl|ipv"
+    r"|hs|rs|es"
+    r"|ps|py|web|u|fido|rfc|chacha|blake|crc|curve|user|admin|test|page|step|item"
+    r"|form)-?[0-9]{1,5}[a-z]{0,4}(?:[-_/.]\w+)*"
 )
 _BACK = _lazy(
     r"(?i)(?:(?<=[\"'`“«])(?P<quoted>[^\"'`“”«»\n]{6,64})[\"'`”»]|(?:(?<=\s)|\A)(?P<bare>[^\s\"'`“”«»(\[{]{6,64}))"
-    r"\s{1,2}(?:as|is|was|als|ist|war|como|es|era|é|comme|est|c['’]est|come|è|jako|to|som|är|er|jest|on|je|for|für|pour|para)"
+    r"\s{1,2}(?:as|is|was|als|ist|war|como|es|era|é|comme|est|c['’]est|come|è|jako|to|som|är|er|jest|on|je|for"
+    r"|für|pour|para)"
     r"\s(?:[\w'’-]{1,9}\s){0,3}(?:[ld]['’])?\Z"
 )
 
@@ -1212,6 +1230,8 @@ def _is_value(value: str, kind: str, strength: str, *, quoted: bool, text: str, 
             return True
         return _is_chosen(value, linked=True)
     if kind == "space":
+        if is_far and _HEX.fullmatch(value):
+            return False
         return _is_strong(value, at_least=12) or (len(value) >= 10 and _is_chosen(value, linked=False))
     if not _is_chosen(value, linked=False) or len(value) < 8:
         return False
@@ -1253,7 +1273,8 @@ def _find_odd(text: str) -> list[tuple[int, int]]:
 
 
 _ID_BEFORE = _lazy(
-    r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z"
+    r"(?i)(?<!key[_-])(?<!key)(?<!secret[_-])(?:id|ids|hash|digest|sha|uuid|name|path|file"
+    r"|rev)[\"'`]?\s?[:=]\s?[\"'`]?\Z"
 )
 NEAR_CHARACTERS = 80
 
@@ -1316,7 +1337,8 @@ _VALUE_HERE = r"(?P<value>[^\s\"'`<>|,;「」“”«»（）]{6,128})"
 _FORMS = (
     Form(
         ("密", "口令", "パス", "暗証", "비밀", "암호", "mật kh", "kata sandi", "المرور", "السر", "סיסמ", "पासवर्ड"),
-        r"(?:密码|密碼|口令|密钥|パスワード|暗証番号|비밀번호|암호|[Mm]ật khẩu|[Kk]ata sandi\w{0,4}|كلمة (?:المرور|السر)|סיסמה|סיסמא|पासवर्ड)"
+        r"(?:密码|密碼|口令|密钥|パスワード|暗証番号|비밀번호|암호"
+        r"|[Mm]ật khẩu|[Kk]ata sandi\w{0,4}|كلمة (?:المرور|السر)|סיסמה|סיסמא|पासवर्ड)"
         r"(?:\s?(?:[是为為はがをのは은는이가:：=]|\b(?:là|adalah|هي|היא|है)\b)){0,3}\s{0,2}[\"'`「“«]?"
         r"(?P<value>[!-&(-~]{6,64})",
         linked=True,
@@ -1336,9 +1358,10 @@ _FORMS = (
             "ordine",
             "toegangsc",
         ),
-        r"(?i)\b(?:access code|passcode|code d['’]acc[èe]s|c[óo]digo de acc?es+o|codice d['i’ ]{1,3}accesso|toegangscode|zugangscode"
-        r"|parola d['’]ordine|(?:wi-?fi|wlan)(?:\s(?:key|code))?)(?:\s{0,2}(?:is|ist|est|es|è|é|:|=|[\w-]{1,20} /)){1,2}\s{1,2}[\"'`“«]?"
-        + _VALUE_HERE,
+        r"(?i)\b(?:access code|passcode|code d['’]acc[èe]s|c[óo]digo de acc?es+o|codice d['i’ ]{1,3}accesso"
+        r"|toegangscode|zugangscode"
+        r"|parola d['’]ordine|(?:wi-?fi|wlan)(?:\s(?:key|code))?)(?:\s{0,2}(?:is|ist|est|es|è|é|:|="
+        r"|[\w-]{1,20} /)){1,2}\s{1,2}[\"'`“«]?" + _VALUE_HERE,
         linked=True,
     ),
     Form(
@@ -1360,10 +1383,11 @@ _FORMS = (
             "accedi",
             "inloggen",
         ),
-        r"(?i)\b(?:(?:log(?:ged|s)?|sign(?:ed|s)?)[ -]?(?:in|on)|login|authenticate[ds]?|unlock(?:ed|s)?(?: [\w ]{1,30}?)?|melden? (?:dich|sich)|anmeld\w{0,4}|anmeldung"
+        r"(?i)\b(?:(?:log(?:ged|s)?|sign(?:ed|s)?)[ -]?(?:in|on)|login|authenticate[ds]?|unlock(?:ed"
+        r"|s)?(?: [\w ]{1,30}?)?|melden? (?:dich|sich)|anmeld\w{0,4}|anmeldung"
         r"|connecte[rz]?(?:-\w{1,4})?|se connecter|entra[r]?|ingresa[r]?|accedi|inloggen|logge)"
-        r"(?: as \S{1,40})?\s(?:with|using|mit|con|avec|met|com)\s(?:[\w.@-]{1,40}(?: (?:and|und|et|y|e|en) |[:/]))?[\"'`“«]?"
-        + _VALUE_HERE,
+        r"(?: as \S{1,40})?\s(?:with|using|mit|con|avec|met|com)\s(?:[\w.@-]{1,40}(?: (?:and|und|et|y|e|en) "
+        r"|[:/]))?[\"'`“«]?" + _VALUE_HERE,
         linked=False,
     ),
     Form(
@@ -1393,15 +1417,18 @@ _FORMS = (
             "static:",
             "smtp",
         ),
-        r"(?i)(?<![a-z])(?:cred(?:ential)?s?|log[ -]?in(?: with| is)?|auth(?:_user)?(?:_pass)?|(?:http|proxy|rpc)?[_.-]?(?:basic)?[_.-]?auth|user(?:pass)?|accounts?|zugang(?:sdaten)?|anmeldung"
+        r"(?i)(?<![a-z])(?:cred(?:ential)?s?|log[ -]?in(?: with| is)?|auth(?:_user)?(?:_pass)?|(?:http|proxy"
+        r"|rpc)?[_.-]?(?:basic)?[_.-]?auth|user(?:pass)?|accounts?|zugang(?:sdaten)?|anmeldung"
         r"|identifiants|credenciales|static|smtp\.[\w.-]{1,60}\]?:[0-9]{2,5}|rpcauth|accessi|logowanie)"
-        r"(?:(?:\s(?:is|are|for|sind|sont|son|für|[\w-]{1,12}))?\s?[:=]|\s(?:is|are|with|sind|sont|son)|(?=\s))\s{0,3}[\"'`]?"
+        r"(?:(?:\s(?:is|are|for|sind|sont|son|für|[\w-]{1,12}))?\s?[:=]|\s(?:is|are|with|sind|sont|son)"
+        r"|(?=\s))\s{0,3}[\"'`]?"
         r"[\w.@-]{2,40}(?::|/| / |(?<=auth_user_pass = \w{3}) )(?!//)" + _VALUE_HERE,
         linked=False,
     ),
     Form(
         ('", "', "', '", '","', "','", '("', "('"),
-        r"(?i)(?:auth\w{0,20}|login|credentials?|connect(?:ion)?|pdo)\s?[=(][\s(]{0,3}(?:[^()\n\"',]{1,40},\s?|[\"'][^\"'\n]{1,40}[\"'],\s?)?"
+        r"(?i)(?:auth\w{0,20}|login|credentials?|connect(?:ion)?|pdo)\s?[=(][\s(]{0,3}(?:[^()\n\"',]{1,40},\s?"
+        r"|[\"'][^\"'\n]{1,40}[\"'],\s?)?"
         r"(?:(?:name|user)\w{0,6}\s?[=:]\s?)?[\"'][^\"'\n]{1,64}[\"'],\s?(?:Some\()?[\"'](?P<value>[^\"'\s]{4,128})[\"']",
         linked=True,
     ),
@@ -1424,8 +1451,11 @@ _FORMS = (
             " eap ",
             "password ",
         ),
-        r"(?m)^[ \t>+<-]{0,4}(?:enable (?:secret|password)(?: \d)?|username \S{1,40} (?:privilege \d{1,2} )?(?:password|secret)(?: \d)?|snmp-server community|ppp chap password(?: \d)?"
-        r"|neighbor \S{1,40} password(?: \d)?|set password|pre-shared-key|PASS|AUTH|\"AUTH\"|[A-Z]?:? ?[a-z]\d{1,3} LOGIN \S{1,60}|user \w{1,40} on|wpa-psk|key-string"
+        r"(?m)^[ \t>+<-]{0,4}(?:enable (?:secret|password)(?: \d)?"
+        r"|username \S{1,40} (?:privilege \d{1,2} )?(?:password|secret)(?: \d)?|snmp-server community"
+        r"|ppp chap password(?: \d)?"
+        r"|neighbor \S{1,40} password(?: \d)?|set password|pre-shared-key|PASS|AUTH|\"AUTH\""
+        r"|[A-Z]?:? ?[a-z]\d{1,3} LOGIN \S{1,60}|user \w{1,40} on|wpa-psk|key-string"
         r"|[^\n:]{0,40}: (?:PSK|EAP|XAUTH))\s{1,2}>?[\"']?" + _VALUE_HERE,
         linked=True,
     ),
@@ -1459,7 +1489,8 @@ _STOP_WORDS = frozenset(
     " he she his her you your yours we our ours i me my mine of to in into on onto at by for from with without as about"
     " after before until while when where which who whom whose what why how all any both each few more most other some"
     " such only own same so too very can cannot could may might must shall should will would do does did done has have"
-    " had having there here also just now out off over under again once must required invalid wrong missing empty stored"
+    " had having there here also just now out off over under again once must required invalid wrong missing empty"
+    " stored"
     " please enter your password passphrase secret token key phrase seed words word mnemonic recovery wallet changed"
     " der die das und oder nicht ist sind war ein eine einer einem einen mit von für auf aus bei nach wird werden kann"
     " muss darf soll zum zur wenn dass lautet passwort el la los las un una y o no es son del de para por con que se su"
@@ -1468,11 +1499,13 @@ _STOP_WORDS = frozenset(
 )
 _PHRASE_WORDS = _lazy(r"[a-z]{3,10}(?:(?P<cut>[ .-])[a-z]{3,10}(?:(?P=cut)[a-z]{3,10}){2,7})")
 _PHRASE_LINK = _lazy(
-    r"[\"'`]?[^.:=|<>\r\n\"'`;]{0,40}?(?:\s?[:=]|\s(?:is|was|lautet|ist|est|es|è|é|är|is:))\s{1,4}[\"'`“«]?|=[\"']?|\s[\"']"
+    r"[\"'`]?[^.:=|<>\r\n\"'`;]{0,40}?(?:\s?[:=]|\s(?:is|was|lautet|ist|est|es|è|é|är|is:))\s{1,4}[\"'`“«]?"
+    r"|=[\"']?|\s[\"']"
 )
 _RUN_OF_WORDS = _lazy(
     r"(?<![\w-])(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?:(?:[ ,]{1,2}|,?\n)(?:[0-9]{1,2}[.)] ?)?[a-z]{3,8}(?![\w-])){11,}+"
 )
+_SEED_HINTS = ("seed", "mnemonic", "recovery", "backup words", "wallet")
 _SEED = _lazy(r"(?i)seed|mnemonic|recovery.phrase|backup.words|wallet")
 
 
@@ -1506,7 +1539,7 @@ def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: li
         is_phrase = "phrase" in name or phrase["cut"] != " " or text[phrase.start() - 1] in "\"'`“«"
         if ends and is_phrase:
             found.append((phrase.start(), phrase.end(), GENERIC))
-    if _SEED.search(lower) is not None:
+    if any(each in lower for each in _SEED_HINTS):
         for run in _RUN_OF_WORDS.finditer(text):
             words = list(_WORD_CHARACTERS.finditer(run[0]))
             last = max((number for number, word in enumerate(words) if word[0] in _STOP_WORDS), default=-1)
@@ -1518,23 +1551,25 @@ def _find_phrases(text: str, lower: str, names: list[tuple[int, int]], found: li
 
 
 _SCRAMBLED = _lazy(
-    r"(?P<name>[A-Za-z_]{0,40}(?:KEY|SALT|SECRET|TOKEN|PASSWORD|PASS|key|salt|secret|token|password))[\"']?\s{0,16}(?:[:=]|=>|,)\s{0,16}"
-    r"(?P<cut>[\"'])(?P<value>[^\r\n]{16,200}?)(?P=cut)(?=\s{0,4}(?:[);,\]}#]|\Z|\n))"
+    r"[\"']?\s{0,16}(?:[:=]|=>|,)\s{0,16}(?P<cut>[\"'])(?P<value>[^\r\n]{16,200}?)(?P=cut)(?=\s{0,4}(?:[);,\]}#]|\Z|\n))"
 )
 _SIGNS = _lazy(r"[^A-Za-z0-9\s]")
 
 
-def _find_scrambled(text: str, found: list[Span]) -> None:
+def _find_scrambled(text: str, names: list[tuple[int, int]], found: list[Span]) -> None:
     """Find quoted values made of all the characters there are, as WordPress and Django make them."""
-    for match in _SCRAMBLED.finditer(text):
+    for _, end in names:
+        match = _SCRAMBLED.match(text, end)
+        if match is None:
+            continue
         value = match["value"]
         signs = len(set(_SIGNS.findall(value)))
         mixed = any(map(str.isdigit, value)) and any(map(str.isupper, value)) and any(map(str.islower, value))
         if (
             mixed
             and signs >= 4
-            and value.count(" ") <= len(value) // 8
-            and randomness(value) >= 0.55
+            and value.count(" ") <= len(value) // 6
+            and randomness(value) >= 0.45
             and "[redacted" not in value
         ):
             found.append((match.start("value"), match.end("value"), GENERIC))
@@ -1682,7 +1717,7 @@ class View:
         self._pieces: list[str] = []
         self._length = 0
         done = 0
-        if not text.isascii():
+        if not text.isascii() and not _look_alikes().keys().isdisjoint(map(ord, set(text))):
             text = text.translate(_look_alikes())
         for start, end, shown in _hidden(text):
             if start < done:
@@ -1823,7 +1858,7 @@ _PLAIN = (  # where the secret may be a word or a number, without any mixture
 )
 _PLAIN_HINTS = {hint: _HINTS[hint] for hint in _PLAIN}
 _RARE = (
-    *"=_-./:zxjq",
+    *"$*{=_-./:zxjq",
     "pass",
     "ia",
     "ke",
@@ -1846,7 +1881,12 @@ _PROGRAMS: dict[str, list[int]] = {}  # the numbers of the patterns for the comm
 for _number, _pattern in enumerate(PATTERNS):
     for _program in _pattern.programs:
         _PROGRAMS.setdefault(_program, []).append(_number)
-_COMMAND_WORD = _lazy(r"[a-z0-9][a-z0-9_.:-]*")
+
+
+def _words(lower: str) -> list[str]:
+    if "`" in lower or "$(" in lower or "'" in lower or '"' in lower:
+        lower = lower.replace("`", " ").replace("$(", " ").replace("'", " ").replace('"', " ")
+    return lower.split()
 
 
 class Rules:
@@ -1916,7 +1956,7 @@ class Rules:
                 if hint in lower:
                     numbers |= hinted
         if " -" in text or has_runs or " /" in text or "<<<" in text or _DIGIT.search(text) is not None:
-            for word in _PROGRAMS.keys() & set(_COMMAND_WORD.findall(lower)):
+            for word in _PROGRAMS.keys() & set(_words(lower)):
                 numbers.update(_PROGRAMS[word])
         for number in sorted(numbers):
             pattern = PATTERNS[number]
@@ -1929,14 +1969,15 @@ class Rules:
                 ]
         if has_runs:
             _find_runs(text, self._vendors, found)
-        names = _names(text, lower, weak=has_runs)
+        stems = _STEMS + _WEAK_STEMS if has_runs else _STEMS if mixed or not text.isascii() else _PLAIN_STEMS
+        names = _names(text, lower, stems)
         if names:
             odd = _find_odd(text) if has_runs or mixed else []
             _find_named(text, names, odd, found)
             if "\n" in text and (mixed or has_runs):
                 _find_cells(text, [start for start, _ in names], found)
             if mixed and ('"' in text or "'" in text):
-                _find_scrambled(text, found)
+                _find_scrambled(text, names, found)
                 if "alues" in lower:
                     _find_inserted(text, found)
         _find_phrases(text, lower, names, found)
@@ -2014,17 +2055,22 @@ def _may_be_value(word: str) -> bool:
 
 
 _COMMON = _lazy(
-    r"[\"'`*_(\[{<]{0,4}(?:v?[0-9]+(?:[.,:_/x-][0-9]+)*[a-zA-Z%]{0,4}|[A-Za-z]{1,4}-?[0-9]{1,4}[a-z]?|[0-9]{1,4}(?:-[a-z]+)+"
+    r"[\"'`*_(\[{<]{0,4}(?:v?[0-9]+(?:[.,:_/x-][0-9]+)*[a-zA-Z%]{0,4}|[A-Za-z]{1,4}-?[0-9]{1,4}[a-z]?"
+    r"|[0-9]{1,4}(?:-[a-z]+)+"
     r"|[a-z]+(?:[_./][a-z]+)*[0-9]?(?:\([a-z_, ]*\)?)?|(?:[A-Z]{0,3}[a-z]+){1,4}(?:\.[A-Za-z_]+)*(?:\([a-z_, ]*\)?)?)"
     r"(?:['’]s)?[\"'`*_)\]}>.,;:!?—–-]{0,6}"
 )
-_MIXTURES = (b"a0", b"0a", b"A0", b"0A", b"aAA", b"AaA", b"-0-", b"a!0", b"0!a")
 
 
 def _is_mixed(text: str) -> bool:
     """Return True for a text with digits beside letters, or capitals within a word: all other runs are words."""
     classes = text.encode("ascii", "replace").translate(_CLASSES)
-    return any(each in classes for each in _MIXTURES)
+    return (
+        (b"0" in classes and (b"a0" in classes or b"0a" in classes or b"A0" in classes or b"0A" in classes))
+        or b"aAA" in classes
+        or b"AaA" in classes
+        or (b"0" in classes and (b"-0-" in classes or b"a!0" in classes or b"0!a" in classes))
+    )
 
 
 _LOGIN = _lazy(
@@ -2070,13 +2116,13 @@ def _has_words(text: str, lower: str) -> bool:
         or ("|" in text and "echo " in lower)
         or ("-----" in text and "private" in lower)
         or "\x1b" in text
-        or "{" in text
-        and "auth" in lower
+        or ("{" in text and "auth" in lower)
     )
 
 
 _ASSIGNED = _lazy(
-    r"(?:pass|passw(?:or)?d|phrase|pwd?|secret|token|key)s?[0-9]{0,2}(?![a-z])(?:[\"'`)\]\\]{0,4}\s{0,2}[:=,>(]|[^\n.]{0,60}?[^\n.\w](?:is|was|now)\b|\s[\"'`][^\s])|--?[a-z-]*pass"
+    r"(?:pass|passw(?:or)?d|phrase|pwd?|secret|token|key)s?[0-9]{0,2}(?![a-z])(?:[\"'`)\]\\]{0,4}\s{0,2}[:=,>(]"
+    r"|[^\n.]{0,60}?[^\n.\w](?:is|was|now)\b|\s[\"'`][^\s])|--?[a-z-]*pass"
 )
 _FLAGS = (" -p", " -P", " -a ", " -u", " -w", " -N ", " -U", " -hp", " -k ", " --pass")
 
@@ -2098,7 +2144,7 @@ def _has_names(text: str, lower: str) -> bool:
             and ("$2" in text or "$1$" in text or "$5$" in text or "$6$" in text or "$y$" in text or "$P$" in text)
         )
         or ("*" in text and _MYSQL.search(text) is not None)
-        or not _PROGRAMS.keys().isdisjoint(lower.split())
+        or not _PROGRAMS.keys().isdisjoint(_words(lower))
     )
 
 
@@ -2251,7 +2297,7 @@ def _assigned(match: re.Match[str]) -> Span | None:
     ):
         return None  # "importToken": "template"
     if kind == "bare" and not (match["key"].isupper() and match["gap"] == "="):
-        if _CONSTANT.fullmatch(value) or _MEMBER.fullmatch(value) and randomness(value) < 0.4:
+        if _CONSTANT.fullmatch(value) or (_MEMBER.fullmatch(value) and randomness(value) < 0.4):
             return None
         if not _is_password(match["key"]) and _NUMBERED_NAME.fullmatch(value) and not match["key"].isupper():
             return None
@@ -2291,8 +2337,9 @@ def _is_filler(value: str) -> bool:
     if _PLACEHOLDER.match(value):
         return True
     lower = value[:JUDGED_CHARACTERS_MAX].lower()
-    if any(each in lower for each in _FILLERS):
-        return True
+    for each in _FILLERS:
+        if each in lower:
+            return True
     return ("example" in lower or "replace" in lower or "dummy" in lower or "todo" in lower) and bool(
         _FILLER_WORD.search(value)
     )
