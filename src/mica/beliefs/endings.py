@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from functools import cache
 
 import msgspec
 
@@ -26,6 +27,7 @@ from mica.beliefs.cues import (
     WITHDRAWAL,
     CueFamily,
 )
+from mica.beliefs.signs import family_entries
 from mica.beliefs.statements import without_quotations
 from mica.beliefs.subjects import Subject, subject_of
 from mica.model.belief import Belief, BeliefKind, Ending, Place
@@ -137,7 +139,11 @@ def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
     signs = _signs(new.text)
     before, after = subject_of(old.text), subject_of(new.text)
     bearing = _bearing(before, after, new.text)
-    if not bearing.shared or _differ_in_scope(before, after) or _are_siblings(before, after):
+    if not bearing.shared or _differ_in_label(before, after):
+        return None
+    if _is_other_choice(old, new, before, after) and not signs.is_open:
+        return "replaced"
+    if _differ_in_scope(before, after) or _are_siblings(before, after):
         return None
     if old.kind == "question":
         return _ending_of_question(old, new, signs, bearing)
@@ -198,6 +204,25 @@ def _are_siblings(before: Subject, after: Subject) -> bool:
         if mine and theirs:
             return True
     return False
+
+
+def _differ_in_label(before: Subject, after: Subject) -> bool:
+    """True if both name a number of the same kind of thing, but not the same one: "step 1" and "step 2"."""
+    return bool(before.labels and after.labels) and not before.labels & after.labels
+
+
+def _is_other_choice(old: Belief, new: LaterStatement, before: Subject, after: Subject) -> bool:
+    """True if a user says the same again with another tool or language: "commits in English", "commits in German"."""
+    if old.kind not in USER_ONLY or new.by != "user" or new.kind not in USER_ONLY:
+        return False
+    gone, come = before.stems - after.stems, after.stems - before.stems
+    is_same = before.names == after.names and before.values == after.values and before.is_negated == after.is_negated
+    return is_same and len(gone) == len(come) == 1 and gone | come <= _choices() and bool(before.stems & after.stems)
+
+
+@cache
+def _choices() -> frozenset[str]:
+    return frozenset(stem for entry in family_entries("tools") for stem in subject_of(entry).stems)
 
 
 def _differ_in_scope(before: Subject, after: Subject) -> bool:
@@ -291,5 +316,5 @@ def _is_new_value(
     if not signs.is_change or old.kind == "gotcha":
         return False
     is_same = min(bearing.new_left, bearing.old_left) == 0 or bearing.shared >= 2
-    is_narrow = bearing.new_left <= 1 or bearing.old_left == 0
+    is_narrow = bearing.new_left <= 2 or bearing.old_left == 0
     return is_same and is_narrow and bearing.coverage >= COVERAGE_VALUE
