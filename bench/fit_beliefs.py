@@ -20,7 +20,7 @@ import numpy as np
 
 from mica.beliefs.classification import kinds_with_cues
 from mica.beliefs.signs import CLASSES, NONE, signs_of
-from mica.beliefs.statements import MarkStatement
+from mica.beliefs.statements import without_quotations
 from mica.model.belief import KINDS
 
 ROOT = Path(__file__).parent.parent
@@ -60,9 +60,9 @@ def read() -> list[Row]:
 
 
 def signs_in(row: Row) -> list[str]:
-    statement = MarkStatement(text=row.text, sentence=row.text, place=row.place, by=row.speaker, ordinal=0)  # type: ignore[arg-type]
-    cues = [] if row.is_dev else kinds_with_cues(statement)
-    return signs_of(row.text, speaker=row.speaker, place=row.place, cues=cues)
+    sentence = without_quotations(row.text)
+    cues = [] if row.is_dev else kinds_with_cues(sentence)
+    return signs_of(sentence, speaker=row.speaker, place=row.place, cues=cues)
 
 
 def matrix(signs: list[list[str]], vocabulary: dict[str, int]) -> np.ndarray:

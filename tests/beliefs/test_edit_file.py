@@ -43,7 +43,7 @@ def test_an_edit_that_deletes_everything_is_refused_unless_confirmed() -> None:
         with pytest.raises(InvalidInput, match="would end"):
             parse(emptied, original=text)
     assert len(parse("", original=text, is_confirmed=True).ended) == 5
-    with pytest.raises(InvalidInput, match="would end 1 of 1 belief"):
+    with pytest.raises(InvalidInput, match="would end 1 of 1"):
         parse("", original=render(several(1)))
 
 

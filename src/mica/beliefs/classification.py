@@ -11,20 +11,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mica.beliefs.cues import (
-    ASKS,
     DECISION,
-    DONE,
     FACT,
     GOTCHA,
     MOCKERY,
-    ONCE,
     PREFERENCE,
-    PROPOSAL,
     QUESTION,
     RULE,
     TASK,
     CueFamily,
-    is_known_language,
 )
 from mica.beliefs.signs import probabilities, signs_of
 from mica.beliefs.statements import MarkStatement, is_chatter, without_quotations
@@ -132,7 +127,7 @@ def _most_probable(statement: MarkStatement) -> tuple[BeliefKind, float] | None:
     if len(words(sentence)) < WORDS_MIN or _CODE.search(statement.sentence) or MOCKERY.matches(sentence):
         return None
     headed = f"{statement.header}: {sentence}" if statement.header else sentence
-    signs = signs_of(headed, speaker=statement.by, place=statement.place, cues=kinds_with_cues(statement))
+    signs = signs_of(headed, speaker=statement.by, place=statement.place, cues=kinds_with_cues(headed))
     chances = probabilities(signs)
     possible = KINDS if statement.by == "user" else AGENT_KINDS
     if _INTERROGATED.search(sentence):
@@ -140,10 +135,9 @@ def _most_probable(statement: MarkStatement) -> tuple[BeliefKind, float] | None:
     return max(((kind, chances[kind]) for kind in possible), key=lambda each: each[1])
 
 
-def kinds_with_cues(statement: MarkStatement) -> list[BeliefKind]:
-    """Return the kinds of which a statement has enough cues."""
-    points = score(statement)
-    return [kind for kind in KINDS if points[kind] >= THRESHOLD[kind]]
+def kinds_with_cues(headed: str) -> list[BeliefKind]:
+    """Return the kinds of which a sentence has enough cues."""
+    return [kind for kind in KINDS if FAMILIES[kind].weigh(headed) >= THRESHOLD[kind]]
 
 
 def _classify_note(statement: MarkStatement) -> Classified | None:
@@ -154,77 +148,3 @@ def _classify_note(statement: MarkStatement) -> Classified | None:
     if is_chatter(statement.sentence) or len(words(statement.sentence)) < WORDS_MIN or _CODE.search(statement.sentence):
         return None
     return Classified("question" if _INTERROGATED.search(statement.sentence) else "fact", 0.6)
-
-
-def score(statement: MarkStatement) -> dict[BeliefKind, float]:
-    """Return the points of each kind for a statement."""
-    sentence = without_quotations(statement.sentence)
-    headed = f"{statement.header}: {sentence}" if statement.header else sentence
-    spoken = words(sentence)
-    none = dict.fromkeys(KINDS, -9.0)
-    if len(spoken) < WORDS_MIN or _CODE.search(statement.sentence) or MOCKERY.matches(sentence):
-        return none
-    points = {kind: family.weigh(headed) for kind, family in FAMILIES.items()}
-    _adjust_for_shape(points, sentence, spoken)
-    if statement.by == "user":
-        _adjust_for_user(points, sentence, spoken)
-    else:
-        _adjust_for_agent(points, statement, sentence)
-    return points
-
-
-def _adjust_for_shape(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
-    if _NEVER_IN_PAST.matches(sentence):
-        points["rule"] -= 3
-    if _INTERROGATED.search(sentence):
-        for kind in _STATING:
-            points[kind] -= 4
-    elif ASKS.weigh(sentence) and not points["question"]:
-        for kind in _STATING:
-            points[kind] -= 3
-    if ONCE.matches(sentence):
-        points["rule"] -= 3
-        points["preference"] -= 2
-    if PROPOSAL.matches(sentence):
-        points["rule"] -= 3
-        points["decision"] -= 3
-        points["fact"] -= 3
-    if points["fact"] and len(spoken) < 4:
-        points["fact"] -= 1
-    if not is_known_language(spoken) and not any(points.values()):
-        points["fact"] += 0.5
-
-
-def _adjust_for_user(points: dict[BeliefKind, float], sentence: str, spoken: Sequence[str]) -> None:
-    is_order = _IMPERATIVE.matches(sentence)
-    if is_order or _ORDER_AFTER_COMMA.matches(sentence):
-        points["fact"] -= 4
-        points["task"] -= 2
-        points["gotcha"] -= 2
-        points["preference"] -= 1
-        points["rule"] -= 0.6 if is_order else 0
-    if _STATUS.matches(sentence) or _PAST.matches(sentence):
-        points["fact"] -= 1.5
-    if points["rule"] >= 2 and points["preference"] < 3:
-        points["fact"] -= 1
-    if sum(map(len, spoken)) < 12:
-        points["fact"] -= 1
-
-
-def _adjust_for_agent(points: dict[BeliefKind, float], statement: MarkStatement, sentence: str) -> None:
-    """An agent makes no rules and has no preferences. It reports its own work, which is not a fact to remember."""
-    points["rule"] -= 4
-    points["preference"] -= 9
-    if statement.place == "commit":
-        points["fact"] -= 9
-        if _TRIVIAL_COMMIT.matches(sentence):
-            points["decision"] -= 2
-            points["gotcha"] -= 2
-        points["task"] -= 0 if TASK.weigh(sentence) >= 2 and not _TRIVIAL_COMMIT.matches(sentence) else 3
-    if _OWN_WORK.matches(sentence) and not _OWN_CHOICE.matches(sentence):
-        points["fact"] -= 3
-        points["decision"] -= 1
-    if _STATUS.matches(sentence) or _PAST.matches(sentence) or DONE.matches(sentence):
-        points["fact"] -= 2
-    if _INTERROGATED.search(sentence) and not _OFFER_TO_ACT.matches(sentence):
-        points["question"] += 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from functools import cache
 
 import msgspec
 
@@ -26,8 +27,9 @@ from mica.beliefs.cues import (
     WITHDRAWAL,
     CueFamily,
 )
+from mica.beliefs.signs import family_entries
 from mica.beliefs.statements import without_quotations
-from mica.beliefs.subjects import Subject, subject_of
+from mica.beliefs.subjects import WEEKDAYS, Subject, subject_of
 from mica.model.belief import Belief, BeliefKind, Ending, Place
 from mica.model.event import EventId
 from mica.model.text_cache import remember_texts
@@ -38,7 +40,12 @@ COVERAGE_REVERSED = 0.4  # share of the earlier statement's words that a reversa
 COVERAGE_DONE = 0.5
 COVERAGE_LIST = 0.75  # if the earlier statement lists several things, one of which may still be open
 COVERAGE_ANSWERED = 0.5
+COVERAGE_ANSWERED_BY_USER = 0.4
 DISTINCTIVE_LETTERS = 8  # of a word that may identify a thing alone, if nothing else is said about it
+DISTINCTIVE_LETTERS_SHARED = 6
+COVERAGE_WITHDRAWN = 0.33
+COVERAGE_DISTINCT = 0.5
+COVERAGE_OPPOSITE = 0.66
 COVERAGE_VALUE = 0.5
 
 
@@ -56,6 +63,7 @@ class LaterStatement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 _AFFIRMED = CueFamily("affirmed")
 _NAMING = CueFamily("naming")
+_FIXES = CueFamily("fixes")
 _LISTED = re.compile(r",|\b(?:and|und|y|et|en|e|plus|both|sowie)\b", re.IGNORECASE)
 _EXCEPTION = CueFamily("exception")
 _WAITS = CueFamily("waits")
@@ -137,7 +145,11 @@ def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
     signs = _signs(new.text)
     before, after = subject_of(old.text), subject_of(new.text)
     bearing = _bearing(before, after, new.text)
-    if not bearing.shared or _differ_in_scope(before, after) or _are_siblings(before, after):
+    if not bearing.shared or _differ_in_label(before, after):
+        return None
+    if _is_other_choice(old, new, before, after) and not signs.is_open:
+        return "replaced"
+    if _differ_in_scope(before, after) or _are_siblings(before, after):
         return None
     if old.kind == "question":
         return _ending_of_question(old, new, signs, bearing)
@@ -200,6 +212,47 @@ def _are_siblings(before: Subject, after: Subject) -> bool:
     return False
 
 
+_MEASURES = {
+    "clock": re.compile(r"\b\d{1,2}:\d\d\b|\b\d{1,2} ?(?:am|pm|uhr|h)\b"),
+    "version": re.compile(r"\bv?\d+\.\d+(?:\.\d+)?\b(?! ?(?:%|s\b|ms|gb|mb))"),
+    "percent": re.compile(r"\d ?(?:%|percent|prozent|por ciento|pour cent|procent)"),
+    "money": re.compile(r"[€$£] ?\d|\d ?(?:€|eur|usd|chf|dollars?|francs?|franken)"),
+    "time": re.compile(r"\d ?(?:ms|s|sec|min|seconds?|minutes?|hours?|days?|weeks?|months?|years?)\b"),
+    "zeit": re.compile(r"\d ?(?:sekunden?|minuten?|stunden?|tagen?|wochen?|monaten?|jahren?|segundos?|minutos?|horas?)\b"),
+    "temps": re.compile(r"\d ?(?:días?|semanas?|meses|años|secondes?|heures?|jours?|semaines?|mois|ans|giorni|dagen|ore)\b"),
+    "size": re.compile(r"\d ?(?:kb|mb|gb|tb|kg|km|lines|rows|zeilen)\b"),
+}
+
+
+@remember_texts(1_024)
+def _measures(text: str) -> frozenset[str]:
+    """Return what is measured in a text: a time of day, a version, a duration; and the kinds of days it names."""
+    lowered = text.lower()
+    found = {name for name, pattern in _MEASURES.items() if pattern.search(lowered)}
+    if any(value in WEEKDAYS or f"{value}s" in WEEKDAYS for value in subject_of(text).values):
+        found.add("day")
+    return frozenset("time" if name in ("zeit", "temps") else name for name in found)
+
+
+def _differ_in_label(before: Subject, after: Subject) -> bool:
+    """True if both name a number of the same kind of thing, but not the same one: "step 1" and "step 2"."""
+    return bool(before.labels and after.labels) and not before.labels & after.labels
+
+
+def _is_other_choice(old: Belief, new: LaterStatement, before: Subject, after: Subject) -> bool:
+    """True if a user says the same again with another tool or language: "commits in English", "commits in German"."""
+    if old.kind not in USER_ONLY or new.by != "user" or new.kind not in USER_ONLY:
+        return False
+    gone, come = before.stems - after.stems, after.stems - before.stems
+    is_same = before.names == after.names and before.values == after.values and before.is_negated == after.is_negated
+    return is_same and len(gone) == len(come) == 1 and gone | come <= _choices() and bool(before.stems & after.stems)
+
+
+@cache
+def _choices() -> frozenset[str]:
+    return frozenset(stem for entry in family_entries("tools") for stem in subject_of(entry).stems)
+
+
 def _differ_in_scope(before: Subject, after: Subject) -> bool:
     """True if both name an environment, platform or direction, and not the same one."""
     for scope in _SCOPES:
@@ -226,7 +279,8 @@ def _ending_of_question(old: Belief, new: LaterStatement, signs: _Signs, bearing
     is_enough = (
         bearing.shared >= 2 or bearing.names or _AGREEMENT.match(new.text) or (new.by != old.by and new.by == "user")
     )
-    return "answered" if is_enough and bearing.coverage >= COVERAGE_ANSWERED else None
+    needed = COVERAGE_ANSWERED_BY_USER if new.by == "user" and bearing.shared >= 2 else COVERAGE_ANSWERED
+    return "answered" if is_enough and bearing.coverage >= needed else None
 
 
 def _ending_of_task(
@@ -242,7 +296,10 @@ def _ending_of_task(
     is_done = signs.is_done or (new.place == "commit" and not NOT_DONE.matches(new.text))
     is_whole = bearing.coverage == 1 and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems)
     has_value = bool(values) and new.place == "commit" and bearing.old_left <= 2
-    is_enough = is_whole or (shared >= 2 and (bearing.coverage >= needed or has_value))
+    is_distinct = signs.is_done and not _LISTED.search(old.text) and bearing.coverage >= COVERAGE_DONE
+    is_distinct = is_distinct and bearing.new_left <= 3 and bearing.old_left <= 1
+    is_distinct = is_distinct and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems & after.stems)
+    is_enough = is_whole or is_distinct or (shared >= 2 and (bearing.coverage >= needed or has_value))
     return "done" if is_done and is_enough else None
 
 
@@ -261,7 +318,7 @@ def _ending_of_statement(
         return "replaced"
     if old.kind == "gotcha":
         is_fixed = (
-            (signs.is_done or signs.is_reversal) and bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED
+            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text)) and bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED
         )
         return "done" if is_fixed and not bearing.only_affirmed else None
     if signs.is_rename and old.kind == "fact" and (bearing.names or bearing.shared) and _NAMING.matches(f"{old.text} "):
@@ -272,12 +329,30 @@ def _ending_of_statement(
         (bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED)
         or (bearing.names >= 1 and bearing.coverage >= COVERAGE_REVERSED)
         or (bearing.coverage == 1 and new.by == old.by == "user")
+        or (new.by == old.by == "user" and _is_distinct(old, bearing, before, after, is_withdrawal=signs.is_withdrawal))
     )
     if not is_bearing or bearing.new_left > 12:
         return None
     if signs.is_withdrawal:
         return "withdrawn"
-    return "replaced" if signs.is_reversal else None
+    return "replaced" if signs.is_reversal or _is_opposite(old, new, bearing, before, after) else None
+
+
+def _is_distinct(old: Belief, bearing: _Bearing, before: Subject, after: Subject, *, is_withdrawal: bool) -> bool:
+    """True if the words that both share are few but long, and the later statement says little else."""
+    shared = (before.stems | before.names) & (after.stems | after.names)
+    is_long = any(len(stem) >= DISTINCTIVE_LETTERS_SHARED for stem in shared)
+    needed = COVERAGE_WITHDRAWN if is_withdrawal else COVERAGE_DISTINCT
+    return old.kind in USER_ONLY and is_long and bearing.coverage >= needed and bearing.new_left <= 5
+
+
+def _is_opposite(old: Belief, new: LaterStatement, bearing: _Bearing, before: Subject, after: Subject) -> bool:
+    """True if a user says about the same thing that it is so, and before that it is not so; or the other way round."""
+    if new.by != "user" or new.kind not in USER_ONLY or old.kind not in USER_ONLY:
+        return False
+    shared = bearing.shared + len(before.values & after.values)
+    is_same = before.values == after.values and bearing.coverage >= COVERAGE_OPPOSITE and bearing.new_left <= 1
+    return before.is_negated != after.is_negated and shared >= 2 and is_same
 
 
 def _is_new_value(
@@ -291,5 +366,7 @@ def _is_new_value(
     if not signs.is_change or old.kind == "gotcha":
         return False
     is_same = min(bearing.new_left, bearing.old_left) == 0 or bearing.shared >= 2
-    is_narrow = bearing.new_left <= 1 or bearing.old_left == 0
+    is_alike = bool(_measures(old.text) & _measures(new.text))
+    is_narrow = bearing.new_left <= (4 if is_alike and bearing.shared >= 2 else 2) or bearing.old_left == 0
+    is_same = is_same or (is_alike and new.by == "user" and bearing.new_left <= 1)
     return is_same and is_narrow and bearing.coverage >= COVERAGE_VALUE

@@ -99,9 +99,19 @@ _LEAD = frozenset(
 
 
 @cache
+def _listed() -> dict[str, str]:
+    return tomllib.loads(resources.files("mica.beliefs").joinpath("lexicon.toml").read_text("utf-8"))
+
+
+def family_entries(family: str) -> list[str]:
+    """Return the entries of a family of words."""
+    return [" ".join(entry.split()) for entry in _listed()[family].split(",")]
+
+
+@cache
 def _lexicon() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]], frozenset[str]]:
     """Return the families of each phrase, of each beginning of a word, and the first words of phrases."""
-    raw = tomllib.loads(resources.files("mica.beliefs").joinpath("lexicon.toml").read_text("utf-8"))
+    raw = _listed()
     phrases: dict[str, set[str]] = {}
     prefixes: dict[str, set[str]] = {}
     for family, listed in raw.items():

@@ -28,6 +28,15 @@ _IDENTIFIER = re.compile(
 _FLAG = re.compile(r"(?<!\w)--[a-z][\w-]+")
 _ISSUE = re.compile(r"(?<![\w&])#\d{1,6}\b|\b[A-Z]{2,6}-\d{1,6}\b")
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
+# An ordinal or a label is no value: "step 2" does not replace "step 1".
+_LABEL = re.compile(
+    r"\b(steps?|stages?|phases?|parts?|numbers?|nr|no|items?|tasks?|tickets?|points?|chapters?|sections?|pages?|figures?"
+    r"|rounds?|batch|lines?|rows?|tables?|sprints?|weeks?|options?|variants?|issues?|runs?|tests?|cases?|examples?|slides?"
+    r"|schritte?|teil|nummer|punkt|kapitel|abschnitt|seite|zeile|tabelle|runde|woche|aufgabe|variante|option"
+    r"|pasos?|fase|partes?|número|tarea|puntos?|capítulo|sección|página|línea|tabla|semana|opción"
+    r"|étapes?|partie|numéro|tâche|chapitre|section|page|ligne|tableau|semaine|stap|deel|taak|hoofdstuk|pagina"
+    r"|passo|parte|numero|compito|capitolo|sezione|riga)[\s.]*#?\s?(\d+)\b"
+)
 _SPELLED_NUMBERS = {
     word: str(number)
     for number, listed in {
@@ -68,6 +77,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     values: frozenset[str]  # numbers, times, versions and weekdays
     is_negated: bool
     qualifiers: dict[str, frozenset[str]]  # for each stem, those right before it
+    labels: frozenset[str]  # numbers that only tell things of a kind apart: "step 2", "phase 3"
     same: str  # equal for statements that say the same in nearly the same words
 
     @property
@@ -91,7 +101,8 @@ def subject_of(text: str) -> Subject:
         names.update(match.lower().strip("./") for match in pattern.findall(text))
     names.discard("")
     spoken = words(text)
-    values = {each.strip(".,:/-") for each in _NUMBER.findall(text)}
+    labels = _LABEL.findall(text.lower())
+    values = {each.strip(".,:/-") for each in _NUMBER.findall(_LABEL.sub(" ", text.lower()) if labels else text)}
     values |= {_SPELLED_NUMBERS[word] for word in spoken if word in _SPELLED_NUMBERS}
     values |= {
         word.removesuffix("s") if word not in ("lunes", "martes", "jueves", "viernes") else word
@@ -100,15 +111,22 @@ def subject_of(text: str) -> Subject:
     }
     stems = {stem for word in spoken if (stem := _stem(word))}
     is_negated = _NEGATION.matches(text)
-    exact = " ".join([*sorted(stems), *sorted(names), *sorted(values), "not" if is_negated else ""])
+    numbered = sorted(_label_numbers(labels))
+    exact = " ".join([*sorted(stems), *sorted(names), *sorted(values), *numbered, "not" if is_negated else ""])
     return Subject(
         names=frozenset(names),
         stems=frozenset(stems),
         values=frozenset(values),
         is_negated=is_negated,
         qualifiers=_qualifiers(spoken),
+        labels=frozenset(_label_numbers(labels)),
         same=SAME + blake2b((exact if stems or names else text.lower()).encode(), digest_size=6).hexdigest(),
     )
+
+
+def _label_numbers(labels: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the numbers of labels with their nouns, so that "step 2" and "phase 2" are different."""
+    return {f"{noun.rstrip('s')} {number}" for noun, number in labels}
 
 
 def _stem(word: str) -> str:
