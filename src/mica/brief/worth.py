@@ -18,13 +18,13 @@ from mica.words import terms
 
 # What an agent needs most if it can have only one line: a wrong rule breaks every task, a fact only some.
 OF_KIND: Mapping[BeliefKind, float] = {
-    "rule": 1.0,
-    "task": 0.9,
-    "preference": 0.85,
-    "decision": 0.75,
-    "gotcha": 0.75,
-    "fact": 0.7,
-    "question": 0.7,
+    "rule": 0.85,
+    "task": 0.75,
+    "preference": 0.7,
+    "decision": 0.65,
+    "gotcha": 0.6,
+    "fact": 0.5,
+    "question": 0.6,
 }
 # Factor of what an agent states: it reports its own work, and calls much a decision that nobody will ask for.
 BY_AGENT: Mapping[BeliefKind, float] = {
@@ -60,22 +60,22 @@ LEAST_SHARE = 0.4  # of its worth, which a belief keeps however old it is
 LAST_CLOSING = 0.75  # the last words of a session say how it ended and what comes next
 SUMMARY = 0.65  # an agent's own summary, when its window was compacted
 NOTE = 0.6  # recorded on purpose
-PROMPT = 0.6
+PROMPT = 0.7
 FIRST_PROMPT = 0.55  # of several: it says what was wanted before anything was known
-LAST_PROMPT = 0.7  # of several: what the session came to in the end
-COMMIT = 0.55
+LAST_PROMPT = 0.85  # of several: what the session came to in the end
+COMMIT = 0.6
 CLOSING = 0.5  # of an earlier turn: mostly overtaken by the last one
 SESSION_DECAY = 0.7  # the session before the last is worth 1 / (1 + this), the one before 1 / (1 + 2 × this) …
 BACKGROUND = 0.3  # of a statement of a crystal at most: it describes the past
 FILES = 0.5  # of the first file for a task; the others follow
 USED_FILES = 0.2  # of the file that was used most, without a task
-MATCH = 0.9  # added to a sentence with all words of the task
-NOW_FOR_TASK = 0.5  # factor of recent work in a brief for a task, beside what matches the task
+MATCH = 2.0  # added to a sentence that matches the task best: more than any rule is worth
+NOW_FOR_TASK = 0.35  # factor of recent work in a brief for a task, beside what matches the task
 RELEVANCE_MIN = 0.3  # of the task's words; where no sentence has more, the best one is not a full match
 OLD_MATCH = 0.6  # factor of a very old match
 MATCH_HALF_LIFE = timedelta(days=10)
 # Factor of a belief without a word of the task, by section: rules hold for every task, a decision mostly for its own.
-UNRELATED: Mapping[Section, float] = {"rules": 0.85, "now": 0.5, "decisions": 0.35, "known": 0.35}
+UNRELATED: Mapping[Section, float] = {"rules": 0.6, "now": 0.35, "decisions": 0.35, "known": 0.35}
 OUTCOME = 0.7  # factor of what came of a match: the commit and the closing words after a prompt
 ASIDE = 0.4  # factor of a sentence without a word of the task in a mark that has one
 
