@@ -154,7 +154,8 @@ def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
         return None
     if _is_other_choice(old, new, before, after) and not signs.is_open:
         return "replaced"
-    if _differ_in_scope(before, after) or _are_siblings(before, after):
+    is_repair = old.kind == "gotcha" and bearing.shared >= 3 and bearing.coverage >= COVERAGE_REPAIRED
+    if _differ_in_scope(before, after) or (_are_siblings(before, after) and not is_repair):
         return None
     if old.kind == "question":
         return _ending_of_question(old, new, signs, bearing)
@@ -223,8 +224,12 @@ _MEASURES = {
     "percent": re.compile(r"\d ?(?:%|percent|prozent|por ciento|pour cent|procent)"),
     "money": re.compile(r"[€$£] ?\d|\d ?(?:€|eur|usd|chf|dollars?|francs?|franken)"),
     "time": re.compile(r"\d ?(?:ms|s|sec|min|seconds?|minutes?|hours?|days?|weeks?|months?|years?)\b"),
-    "zeit": re.compile(r"\d ?(?:sekunden?|minuten?|stunden?|tagen?|wochen?|monaten?|jahren?|segundos?|minutos?|horas?)\b"),
-    "temps": re.compile(r"\d ?(?:días?|semanas?|meses|años|secondes?|heures?|jours?|semaines?|mois|ans|giorni|dagen|ore)\b"),
+    "zeit": re.compile(
+        r"\d ?(?:sekunden?|minuten?|stunden?|tagen?|wochen?|monaten?|jahren?|segundos?|minutos?|horas?)\b"
+    ),
+    "temps": re.compile(
+        r"\d ?(?:días?|semanas?|meses|años|secondes?|heures?|jours?|semaines?|mois|ans|giorni|dagen|ore)\b"
+    ),
     "size": re.compile(r"\d ?(?:kb|mb|gb|tb|kg|km|lines|rows|zeilen)\b"),
 }
 
@@ -302,13 +307,18 @@ def _ending_of_task(
     needed = COVERAGE_LIST if _LISTED.search(old.text) else COVERAGE_DONE
     is_done = signs.is_done or (new.place == "commit" and not NOT_DONE.matches(new.text))
     is_done = is_done or (
-        new.by == "agent" and bearing.coverage >= COVERAGE_LIST and bool(_NOW.search(new.text)) and not NOT_DONE.matches(new.text)
+        new.by == "agent"
+        and bearing.coverage >= COVERAGE_LIST
+        and bool(_NOW.search(new.text))
+        and not NOT_DONE.matches(new.text)
     )
     is_whole = bearing.coverage == 1 and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems)
     has_value = bool(values) and new.place == "commit" and bearing.old_left <= 2
     is_distinct = signs.is_done and not _LISTED.search(old.text) and bearing.coverage >= COVERAGE_DONE
     is_distinct = is_distinct and bearing.new_left <= 3 and bearing.old_left <= 1
-    is_distinct = is_distinct and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems & after.stems)
+    is_distinct = is_distinct and any(
+        len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems & after.stems
+    )
     is_enough = is_whole or is_distinct or (shared >= 2 and (bearing.coverage >= needed or has_value))
     return "done" if is_done and is_enough else None
 
@@ -339,7 +349,9 @@ def _ending_of_statement(
         return "replaced"
     if old.kind == "gotcha":
         is_fixed = (
-            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text)) and bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED
+            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text))
+            and bearing.shared >= 2
+            and bearing.coverage >= COVERAGE_REVERSED
         )
         is_repair = new.place == "commit" and not _ACCOUNTS.matches(new.text) and not NOT_DONE.matches(new.text)
         is_repair = is_repair and bearing.shared >= 3 and bearing.coverage >= COVERAGE_REPAIRED
