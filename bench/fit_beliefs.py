@@ -50,12 +50,14 @@ def read() -> list[Row]:
         row = json.loads(line)
         if row["place"] in PLACES.values():
             kinds = tuple(KIND_NAMES.get(kind, kind) for kind in row["kinds"]) or (NONE,)
-            found.append(Row(row["text"], "user" if row["speaker"] == "user" else "agent", row["place"], kinds, True))
+            found.append(
+                Row(row["text"], "user" if row["speaker"] == "user" else "agent", row["place"], kinds, is_dev=True)
+            )
     for path in sorted(LABELS.glob("written_*.txt")):
         for line in path.read_text("utf-8").splitlines():
             kind, place, text = line.split("|", 2)
             speaker = "user" if place == "p" else "agent"
-            found.append(Row(text, speaker, PLACES[place], (KIND_NAMES.get(kind, kind),), False))
+            found.append(Row(text, speaker, PLACES[place], (KIND_NAMES.get(kind, kind),), is_dev=False))
     return found
 
 

@@ -33,6 +33,7 @@ from mica.beliefs.subjects import WEEKDAYS, Subject, subject_of
 from mica.model.belief import Belief, BeliefKind, Ending, Place
 from mica.model.event import EventId
 from mica.model.text_cache import remember_texts
+from mica.words import words
 
 USER_ONLY: frozenset[BeliefKind] = frozenset(["rule", "preference", "decision"])  # if a user stated them
 AT_ONCE = timedelta(minutes=15)  # two sessions that say opposite things within this time do not know of each other
@@ -46,6 +47,7 @@ DISTINCTIVE_LETTERS_SHARED = 6
 COVERAGE_WITHDRAWN = 0.33
 COVERAGE_DISTINCT = 0.5
 COVERAGE_OPPOSITE = 0.66
+COVERAGE_REPAIRED = 0.6
 COVERAGE_VALUE = 0.5
 
 
@@ -64,6 +66,9 @@ class LaterStatement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _AFFIRMED = CueFamily("affirmed")
 _NAMING = CueFamily("naming")
 _FIXES = CueFamily("fixes")
+_ACCOUNTS = CueFamily("accounts")
+_ALSO = re.compile(r"\b(?:also|too|as well|auch|también|aussi|ook|anche)\b", re.IGNORECASE)
+_NOW = re.compile(r"\b(?:now|jetzt|nun|ahora|ya|maintenant|désormais|nu|ora|adesso)\b", re.IGNORECASE)
 _LISTED = re.compile(r",|\b(?:and|und|y|et|en|e|plus|both|sowie)\b", re.IGNORECASE)
 _EXCEPTION = CueFamily("exception")
 _WAITS = CueFamily("waits")
@@ -149,7 +154,8 @@ def ending_of(old: Belief, new: LaterStatement) -> Ending | None:
         return None
     if _is_other_choice(old, new, before, after) and not signs.is_open:
         return "replaced"
-    if _differ_in_scope(before, after) or _are_siblings(before, after):
+    is_repair = old.kind == "gotcha" and bearing.shared >= 3 and bearing.coverage >= COVERAGE_REPAIRED
+    if _differ_in_scope(before, after) or (_are_siblings(before, after) and not is_repair):
         return None
     if old.kind == "question":
         return _ending_of_question(old, new, signs, bearing)
@@ -218,8 +224,12 @@ _MEASURES = {
     "percent": re.compile(r"\d ?(?:%|percent|prozent|por ciento|pour cent|procent)"),
     "money": re.compile(r"[€$£] ?\d|\d ?(?:€|eur|usd|chf|dollars?|francs?|franken)"),
     "time": re.compile(r"\d ?(?:ms|s|sec|min|seconds?|minutes?|hours?|days?|weeks?|months?|years?)\b"),
-    "zeit": re.compile(r"\d ?(?:sekunden?|minuten?|stunden?|tagen?|wochen?|monaten?|jahren?|segundos?|minutos?|horas?)\b"),
-    "temps": re.compile(r"\d ?(?:días?|semanas?|meses|años|secondes?|heures?|jours?|semaines?|mois|ans|giorni|dagen|ore)\b"),
+    "zeit": re.compile(
+        r"\d ?(?:sekunden?|minuten?|stunden?|tagen?|wochen?|monaten?|jahren?|segundos?|minutos?|horas?)\b"
+    ),
+    "temps": re.compile(
+        r"\d ?(?:días?|semanas?|meses|años|secondes?|heures?|jours?|semaines?|mois|ans|giorni|dagen|ore)\b"
+    ),
     "size": re.compile(r"\d ?(?:kb|mb|gb|tb|kg|km|lines|rows|zeilen)\b"),
 }
 
@@ -291,16 +301,37 @@ def _ending_of_task(
     if signs.is_withdrawal and new.by == "user" and bearing.coverage >= COVERAGE_REVERSED:
         return "withdrawn"
     values = subject_of(old.text).values & after.values
+    before = subject_of(old.text)
+    bearing = _with_past_verbs(bearing, before, after, new.text)
     shared = bearing.shared + len(values)
     needed = COVERAGE_LIST if _LISTED.search(old.text) else COVERAGE_DONE
     is_done = signs.is_done or (new.place == "commit" and not NOT_DONE.matches(new.text))
+    is_done = is_done or (
+        new.by == "agent"
+        and bearing.coverage >= COVERAGE_LIST
+        and bool(_NOW.search(new.text))
+        and not NOT_DONE.matches(new.text)
+    )
     is_whole = bearing.coverage == 1 and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems)
     has_value = bool(values) and new.place == "commit" and bearing.old_left <= 2
     is_distinct = signs.is_done and not _LISTED.search(old.text) and bearing.coverage >= COVERAGE_DONE
     is_distinct = is_distinct and bearing.new_left <= 3 and bearing.old_left <= 1
-    is_distinct = is_distinct and any(len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems & after.stems)
+    is_distinct = is_distinct and any(
+        len(stem) >= DISTINCTIVE_LETTERS for stem in subject_of(old.text).stems & after.stems
+    )
     is_enough = is_whole or is_distinct or (shared >= 2 and (bearing.coverage >= needed or has_value))
     return "done" if is_done and is_enough else None
+
+
+def _with_past_verbs(bearing: _Bearing, before: Subject, after: Subject, text: str) -> _Bearing:
+    """Count a verb of a task that the later statement has in the past: "call the bank", "called the bank"."""
+    past = {word[:-2] for word in words(text) if word.endswith("ed")}
+    extra = len((before.stems - after.stems) & past)
+    if not extra:
+        return bearing
+    total = len(before.names | before.stems)
+    shared = bearing.shared + extra
+    return msgspec.structs.replace(bearing, shared=shared, coverage=shared / total, old_left=total - shared)
 
 
 def _ending_of_statement(
@@ -312,15 +343,21 @@ def _ending_of_statement(
         and before.values == after.values
         and before.is_negated == after.is_negated
     )
-    if is_restated and not signs.is_withdrawal:
+    if is_restated and not signs.is_withdrawal and not (old.kind == "gotcha" and _FIXES.matches(new.text)):
         return None
     if _is_new_value(old, new, signs=signs, bearing=bearing, before=before, after=after):
         return "replaced"
     if old.kind == "gotcha":
         is_fixed = (
-            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text)) and bearing.shared >= 2 and bearing.coverage >= COVERAGE_REVERSED
+            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text))
+            and bearing.shared >= 2
+            and bearing.coverage >= COVERAGE_REVERSED
         )
-        return "done" if is_fixed and not bearing.only_affirmed else None
+        is_repair = new.place == "commit" and not _ACCOUNTS.matches(new.text) and not NOT_DONE.matches(new.text)
+        is_repair = is_repair and bearing.shared >= 3 and bearing.coverage >= COVERAGE_REPAIRED
+        return "done" if (is_fixed and not bearing.only_affirmed) or is_repair else None
+    if _is_new_holder(old, new, signs=signs, bearing=bearing):
+        return "replaced"
     if signs.is_rename and old.kind == "fact" and (bearing.names or bearing.shared) and _NAMING.matches(f"{old.text} "):
         return "replaced"
     if bearing.only_affirmed and not before.is_negated:
@@ -338,10 +375,16 @@ def _ending_of_statement(
     return "replaced" if signs.is_reversal or _is_opposite(old, new, bearing, before, after) else None
 
 
+def _is_new_holder(old: Belief, new: LaterStatement, *, signs: _Signs, bearing: _Bearing) -> bool:
+    """True if a user says that the same holds of another one now: "Ben does the invoices now, Anna left"."""
+    is_whole = bearing.coverage == 1 and bearing.shared >= 2 and 1 <= bearing.new_left <= 2
+    return old.kind == "fact" and new.by == "user" and signs.is_change and is_whole and not _ALSO.search(new.text)
+
+
 def _is_distinct(old: Belief, bearing: _Bearing, before: Subject, after: Subject, *, is_withdrawal: bool) -> bool:
     """True if the words that both share are few but long, and the later statement says little else."""
     shared = (before.stems | before.names) & (after.stems | after.names)
-    is_long = any(len(stem) >= DISTINCTIVE_LETTERS_SHARED for stem in shared)
+    is_long = any(len(stem) >= DISTINCTIVE_LETTERS_SHARED or stem in _choices() for stem in shared)
     needed = COVERAGE_WITHDRAWN if is_withdrawal else COVERAGE_DISTINCT
     return old.kind in USER_ONLY and is_long and bearing.coverage >= needed and bearing.new_left <= 5
 

@@ -213,6 +213,10 @@ class _Lesson:
         for belief in candidates:
             if testimony.event in belief.evidence and stated.place != "teaching":
                 continue
+            if kind is None and belief.kind in ("task", "question"):  # it may be done or answered by that
+                continue
+            if stated.place == "commit" and belief.kind == "gotcha" and kind != "gotcha":  # it may be repaired by that
+                continue
             if (kind is None or _are_related(kind, belief.kind)) and _says_same(subject, belief):
                 return self._known.put(self._with_evidence(belief, stated))
         return None

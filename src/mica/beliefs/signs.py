@@ -14,8 +14,9 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 
-from mica.model.belief import KINDS, BeliefKind
+from mica.model.belief import KINDS
 from mica.words import words
 
 NONE = "none"
@@ -150,7 +151,7 @@ def signs_of(sentence: str, *, speaker: str, place: str, cues: Iterable[str] = (
     side = "u" if speaker == "user" else "c" if place == "commit" else "a"
     signs.update([f"{side}:{sign}" for sign in found if sign[-1] != "^"])
     signs.update([f"w:{word}" for word in spoken])
-    signs.update([f"w:{first} {second}" for first, second in zip(spoken, spoken[1:], strict=False)])
+    signs.update([f"w:{first} {second}" for first, second in pairwise(spoken)])
     signs.update([f"cue:{cue}" for cue in cues])
     signs.update((f"{side}:", "bias"))
     return sorted(signs)
@@ -202,8 +203,3 @@ def probabilities(signs: Iterable[str]) -> dict[str, float]:
     powers = [math.exp(each - top) for each in sums]
     total = sum(powers)
     return {name: power / total for name, power in zip(CLASSES, powers, strict=True)}
-
-
-def kinds_by_probability(chances: dict[str, float]) -> list[tuple[BeliefKind, float]]:
-    """Return the kinds, the most probable one first."""
-    return sorted(((kind, chances[kind]) for kind in KINDS), key=lambda each: (-each[1], each[0]))

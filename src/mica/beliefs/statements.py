@@ -52,9 +52,9 @@ def statements(text: str, *, place: Place, by: str, answered: str = "") -> list[
     if by == "user" and answered and is_short_answer(flat):
         answer, rest = _first_sentence(flat)
         if completed := complete_answer(answer, answered):
-            chosen = MarkStatement(text=completed, sentence=completed, place=place, by=by, ordinal=0, is_answer=True)
+            own = MarkStatement(text=completed, sentence=completed, place=place, by=by, ordinal=0, is_answer=True)
             others = statements(rest, place=place, by=by) if rest else []
-            return [chosen, *(msgspec.structs.replace(each, ordinal=each.ordinal + 1) for each in others)]
+            return [own, *(msgspec.structs.replace(each, ordinal=each.ordinal + 1) for each in others)]
     if by == "user" and "\n\n" not in cleaned.strip() and estimate(flat) <= WHOLE_TOKENS_MAX:
         found = [] if is_chatter(flat) else [ProseSentence(text=flat)]
     else:
