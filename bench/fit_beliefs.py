@@ -87,8 +87,9 @@ def fit(signs: list[list[str]], rows: list[Row]) -> tuple[dict[str, int], np.nda
             targets[index, CLASSES.index(kind)] = 1 / len(row.kinds)
     penalty = np.array([PENALTY_WORD if sign.startswith("w:") else PENALTY for sign in kept], dtype=np.float32)[:, None]
     penalty[vocabulary["bias"]] = 0.01
-    weights = np.zeros((len(kept), len(CLASSES)), dtype=np.float32)
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    weights: np.ndarray = np.zeros((len(kept), len(CLASSES)), dtype=np.float32)
+    mean: np.ndarray = np.zeros_like(weights)
+    square: np.ndarray = np.zeros_like(weights)
     for step in range(1, STEPS + 1):
         sums = inputs @ weights
         sums -= sums.max(axis=1, keepdims=True)
@@ -104,7 +105,7 @@ def fit(signs: list[list[str]], rows: list[Row]) -> tuple[dict[str, int], np.nda
 def predict(signs: list[list[str]], vocabulary: dict[str, int], weights: np.ndarray) -> np.ndarray:
     sums = matrix(signs, vocabulary) @ weights
     chances = np.exp(sums - sums.max(axis=1, keepdims=True))
-    return chances / chances.sum(axis=1, keepdims=True)
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
 
 def main() -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from mica.cli import cli
+from mica.cli.trails import _print_trail
+from mica.model.trail import Trail
+from mica.model.walk import Step
+from mica.testing.builders import START_AT, build
 
 
 @pytest.fixture
@@ -54,6 +60,26 @@ def test_a_trail_is_made_listed_shown_and_published(run: CliRunner, tmp_path: Pa
     assert printed(run, "trails", "rename", "login", "sign-in").startswith("nav:sign-in")
     fates = json.loads(printed(run, "trails", "publish", "--write", "--json"))
     assert {"path": ".claude/commands/nav/login.md", "fate": "removed", "reason": ""} in fates
+
+
+def test_a_trail_whose_files_agents_no_longer_use_is_shown_as_out_of_date(capsys: pytest.CaptureFixture[str]) -> None:
+    """keeps: A-31"""
+    trail = Trail(
+        key="k",
+        exact="e",
+        slug="login",
+        shape="fix-login",
+        description="Signing in",
+        steps=(Step(path="a.py", operation="read", event=build(1).id, at=START_AT),),
+        first_at=START_AT,
+        last_at=START_AT,
+        drifted=True,
+    )
+
+    _print_trail(Console(width=120), trail)
+    _print_trail(Console(width=120), msgspec.structs.replace(trail, drifted=False))
+
+    assert capsys.readouterr().out.count("Out of date: agents used other files since") == 1
 
 
 def test_a_trail_is_explored_tracked_suspended_and_measured(run: CliRunner) -> None:

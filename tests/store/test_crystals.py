@@ -273,7 +273,7 @@ def is_reported(problems: list[str], message: str) -> bool:
 
 @pytest.mark.parametrize(("statement", "message"), DAMAGES.items())
 async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, message: str) -> None:
-    """Verify reports each, and rebuild repairs it."""
+    """keeps: U-07. Verify reports each, and rebuild repairs it."""
     store = await SqliteStore.open(tmp_path / "space.db")
     await store.log.append(history())
     with closing(sqlite3.connect(tmp_path / "space.db")) as connection:

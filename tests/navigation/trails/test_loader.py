@@ -34,7 +34,7 @@ def anchors_in(root: Path, count: int, *, lines: int = 6) -> list[Anchor]:
 
 
 def test_ranges_are_loaded_as_they_are_now(tmp_path: Path) -> None:
-    """keeps: TA-11, TA-13, K-06. The text has current lines with current numbers and drift, fenced as data."""
+    """keeps: TA-11, TA-13, K-06, A-31. The text has current lines with current numbers and drift, fenced as data."""
     trail = anchors_in(tmp_path, 2)
     (tmp_path / "a.py").write_text("# one\n# two\n" + CODE)
 

@@ -113,10 +113,13 @@ class LogContract:
                 await store.log.append([build(1, "mark", data)])
 
     async def test_equal_contexts_are_stored_once(self, store: Store) -> None:
-        """keeps: E-02, E-25, K-42. Forty events with two different contexts store two contexts."""
+        """keeps: E-02, E-25, K-42. Forty events with two different contexts store two contexts, in several appends."""
         contexts = [Context(session=f"s{number % 2}", agent="scout") for number in range(40)]
+        events = [build(number, context=context) for number, context in enumerate(contexts)]
 
-        await store.log.append([build(number, context=context) for number, context in enumerate(contexts)])
+        await store.log.append(events[:20])
+        await store.log.append(events[20:30])
+        await store.log.append(events[30:])
 
         assert (await store.files.sizes()).contexts == 2
 
