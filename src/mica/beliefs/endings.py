@@ -349,7 +349,7 @@ def _ending_of_statement(
         return "replaced"
     if old.kind == "gotcha":
         is_fixed = (
-            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text))
+            (signs.is_reversal or _FIXES.matches(new.text))  # "I restarted it" only follows the advice
             and bearing.shared >= 2
             and bearing.coverage >= COVERAGE_REVERSED
         )
