@@ -23,6 +23,15 @@ def kind(text: str, place: Place = "prompt", by: str = "user", tags: tuple[str, 
         "désormais on écrit les tests d'abord",
         "never commit secrets to the repo",
         "don't add dependencies without asking me",
+        "commit messages in english please",
+        "run tests w/ cargo nextest not cargo test",
+        "use pnpm not npm",
+        "read it from there always, not from .env",
+        "y los comentarios del codigo en ingles siempre, aunque hablemos español",
+        "migrationen aber NIE selbst auf prod ausführen, das macht herr brandt",
+        "api is always utc, show in Europe/Zurich in the frontend only",
+        "pls no notebooks in this repo, only modules with tests",
+        "no unwrap in non test code please, ever",
     ],
 )
 def test_standing_instructions_of_a_user_are_rules(text: str) -> None:
@@ -41,6 +50,8 @@ def test_standing_instructions_of_a_user_are_rules(text: str) -> None:
         "can you run the tests again?",
         "if (x) { return never; }",
         "thanks, that works",
+        "fix the login test",
+        "use a set instead of a list there",
     ],
 )
 def test_jokes_quotes_questions_and_one_time_orders_are_no_rules(text: str) -> None:

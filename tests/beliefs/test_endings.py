@@ -25,6 +25,11 @@ def after(first: tuple[str, str], then: tuple[str, str], *, kind: str = "") -> B
         ("fact", "the importer is called harbor-sync", ("prompt", "harbor-sync goes by tidepool now"), "replaced"),
         ("task", "write docs for the `--since` flag", ("commit", "docs: describe the --since flag"), "done"),
         ("decision", "sessions go into redis", ("prompt", "no redis sessions any more"), "replaced"),
+        ("rule", "use npm for the frontend", ("prompt", "pnpm not npm in the frontend please"), "replaced"),
+        ("rule", "commits in german please", ("prompt", "commits in english please"), "replaced"),
+        ("fact", "anna does the invoices", ("prompt", "ben does the invoices now, anna left"), "replaced"),
+        ("task", "call the bank on monday", ("prompt", "called the bank, all good"), "done"),
+        ("gotcha", "the import drops empty rows silently", ("commit", "Fix import dropping empty rows"), "done"),
         ("question", "who may delete club members?", ("prompt", "only the board may delete members"), "answered"),
     ],
 )
@@ -51,6 +56,9 @@ def test_reversal_withdrawal_value_rename_completion_and_answer_end(
         ("task", "finish the seating plan, tables 6 to 9", ("closing", "Tables 6 and 7 are filled.")),
         ("task", "rotate the signing key", ("prompt", "I rotated the tyres today")),
         ("decision", "use a unique index", ("prompt", "a unique index instead of the redis lock")),
+        ("task", "write number 0 of the series", ("closing", "Number 1 of the series is written.")),
+        ("fact", "Step 0 builds 3 files", ("closing", "Step 4 now builds 9 files.")),
+        ("gotcha", "the scanner has to be docked after flashing", ("closing", "I docked the scanner after flashing.")),
         ("rule", "no deploys on fridays", ("prompt", "as I said, no deploys on fridays please")),
     ],
 )

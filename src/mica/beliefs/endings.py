@@ -38,16 +38,16 @@ from mica.words import words
 USER_ONLY: frozenset[BeliefKind] = frozenset(["rule", "preference", "decision"])  # if a user stated them
 AT_ONCE = timedelta(minutes=15)  # two sessions that say opposite things within this time do not know of each other
 COVERAGE_REVERSED = 0.4  # share of the earlier statement's words that a reversal repeats
-COVERAGE_DONE = 0.5
+COVERAGE_DONE = 0.4
 COVERAGE_LIST = 0.75  # if the earlier statement lists several things, one of which may still be open
-COVERAGE_ANSWERED = 0.5
-COVERAGE_ANSWERED_BY_USER = 0.4
+COVERAGE_ANSWERED = 0.4
+COVERAGE_ANSWERED_BY_USER = 0.3
 DISTINCTIVE_LETTERS = 8  # of a word that may identify a thing alone, if nothing else is said about it
 DISTINCTIVE_LETTERS_SHARED = 6
 COVERAGE_WITHDRAWN = 0.33
 COVERAGE_DISTINCT = 0.5
 COVERAGE_OPPOSITE = 0.66
-COVERAGE_REPAIRED = 0.6
+COVERAGE_REPAIRED = 0.4
 COVERAGE_VALUE = 0.5
 
 
@@ -349,7 +349,7 @@ def _ending_of_statement(
         return "replaced"
     if old.kind == "gotcha":
         is_fixed = (
-            (signs.is_done or signs.is_reversal or _FIXES.matches(new.text))
+            (signs.is_reversal or _FIXES.matches(new.text))  # "I restarted it" only follows the advice
             and bearing.shared >= 2
             and bearing.coverage >= COVERAGE_REVERSED
         )
