@@ -93,7 +93,7 @@ LONG = "The proxy drops headers. The retry hides the real error. The mailer wait
         ("- 9 Nov gotcha: The proxy drops headers. … The mailer waits for the vault. (#1)", True),
         ("- 9 Nov 2025 agent: The retry hides the real error. The mailer waits", True),
         ("The mailer waits for the vault.", True),
-        ("agent, conflicts with babcdefghijkl: The proxy drops", True),
+        ("agent, conflicts with #12 #14: The proxy drops", True),
         ("gotcha, corrected by #7: The mailer", True),
         ("- 9 Nov user: The proxy drops headers.", False),  # an agent said it
         ("The proxy drops … The mailer", False),  # a sentence is whole, unless the line ends

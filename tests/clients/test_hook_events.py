@@ -306,7 +306,7 @@ def test_excluded_tools_and_unwanted_prompts_are_left_out() -> None:
 
 def test_secrets_are_redacted() -> None:
     """keeps: U-01. Prompts are stored redacted."""
-    secret = "sk-ant-REDACTED" + "b" * 20
+    secret = "sk-ant-api03-" + "aB3dE6gH9jK2mN5pQ8sT1vW4"
     lines = [
         tool("codex", "UserPromptSubmit", 1, prompt=f"use {secret}", turn_id="t1"),
         tool("codex", "Stop", 2, last_assistant_message=f"used {secret}", turn_id="t1"),

@@ -502,6 +502,7 @@ def test_work_that_is_a_second_old_is_in_the_brief(start: Start, environment: di
     for event, fields in (
         ("UserPromptSubmit", {"prompt": "Move the queue to Redis streams", "prompt_id": "p1"}),
         ("Stop", {"last_assistant_message": "Moved. Still open: the dead letter queue.", "prompt_id": "p1"}),
+        ("SessionEnd", {"reason": "other"}),  # otherwise the server joins this session, which knows what it said
     ):
         payload = {"session_id": "s1", "cwd": str(project), "hook_event_name": event, **fields}
         command = [*PATIENT_HOOK, "claude", event]

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from time import monotonic
 
 import msgspec
 
+from mica.beliefs.classification import classify
 from mica.beliefs.learner import KnownBeliefs, learn
-from mica.beliefs.statements import is_short_answer
+from mica.beliefs.statements import is_short_answer, statements
 from mica.beliefs.subjects import lookup_keys, subject_of
 from mica.beliefs.testimony import NAMES, Testimony, place_of, read_testimony
 from mica.errors import AccessDenied, InvalidEvent, StoreUnavailable
@@ -25,6 +27,19 @@ LOG = logging.getLogger("mica")
 BATCH_EVENTS = 1_000  # one batch is one transaction, and takes well under a second
 RETRIES_MAX = 5  # of one batch, if other processes learn or purge at the same time
 CLOSINGS_LOOKED_MAX = 50  # latest marks of a session that are searched for the words that a short answer answers
+
+
+@cache
+def warm_up() -> None:
+    """Compile the patterns that learning needs, which takes longer than to learn a few marks. Done once."""
+    for text in (
+        "Always use uv run, not pip. Should I?",
+        "Done: it works now. Still open: the docs, 30 s after 9 Nov.",
+    ):
+        for statement in statements(text, place="closing", by="agent", answered="Should I do it?"):
+            classify(statement)
+            subject_of(statement.text)
+    statements("yes, do it", place="prompt", by="user", answered="Should I do it?")
 
 
 class BeliefLibrary:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mica.beliefs.library import BeliefLibrary
+from mica.beliefs.library import BeliefLibrary, warm_up
 from mica.brief.composition import ConceptAccount, compose
 from mica.brief.excerpt import passage_of
 from mica.brief.handoff import Handoff, collect_facts, compose_handoff, latest_session
@@ -199,6 +199,7 @@ class Briefs:
             is_preview=is_preview,
         )
         await self._sources.load(request.concepts)
+        await asyncio.to_thread(warm_up)
         began = asyncio.get_running_loop().time()
         past = None if at is None else parse_moment(at, now=now or self._clock(), zone=self._settings.zone())
         if past is not None:

@@ -169,6 +169,8 @@ class _Chooser:
             return False  # another system says it, too, which is worth knowing
         if len(units) < REPEATED_WORDS_MIN:
             return False
+        if passage.origins:  # its text has a key and a confidence besides
+            return any(len(said & units) >= BACKGROUND_SHARE * len(units) for said, _ in self._chosen)
         if passage.section == "background" and len(units & self._said) >= BACKGROUND_SHARE * len(units):
             return True  # the background only adds what the lines above do not say
         is_belief = passage.source == BELIEFS  # an answer must not give way to the question that it answers

@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from mica.brief.budget import best_first, choose, line_of
+from mica.brief.budget import BELIEFS, best_first, choose, line_of
 from mica.brief.layout import GAP, HEADING_TOKENS, best_alone, cost_within, joined_cost_within, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
 from mica.brief.worth import prefer_newer
@@ -136,22 +136,29 @@ def _lines(passages: Iterable[Passage]) -> int:
     return len({line_of(each) for each in passages})
 
 
+def _claim(passage: Passage) -> str:
+    return " ".join(words(passage.text))
+
+
 def without_copies(passages: Iterable[Passage]) -> list[Passage]:
     """Return the passages without those of which another source has the same text of the same event.
 
-    Of the copies, the one with the highest score stays. A note on it, such as "corrected by #12", is kept.
+    Of the copies, a belief stays, else the one with the highest score; it gets the highest score of them. A note such
+    as "corrected by #12" is kept.
     """
+    listed = list(passages)
+    believed = {_claim(each) for each in listed if each.source == BELIEFS}
     best: dict[tuple[EventId | str, str], Passage] = {}
-    for each in passages:
-        first = each.sources[0] if each.sources else ""
-        key = first, " ".join(words(each.text))
+    for each in listed:
+        claim = _claim(each)
+        key = ("" if claim in believed else next(iter(each.sources), ""), claim)
         known = best.get(key)
         if known is None:
             best[key] = each
             continue
-        kept = max((known, each), key=lambda passage: passage.score)
-        noted = max((known.kind, each.kind), key=lambda kind: kind.count(","))
-        best[key] = msgspec.structs.replace(kept, kind=noted)
+        kept = max((known, each), key=lambda passage: (passage.source == BELIEFS, passage.score))
+        noted = max((kept, known, each), key=lambda passage: passage.kind.count(","))
+        best[key] = msgspec.structs.replace(kept, kind=noted.kind, score=max(known.score, each.score))
     return list(best.values())
 
 

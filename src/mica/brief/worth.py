@@ -57,7 +57,7 @@ TERMS_MIN = 2
 FULL_TERMS = 4  # of a sentence that can be understood alone
 LEAST_SHARE = 0.4  # of its worth, which a belief keeps however old it is
 # A sentence of recent work that is no belief, by where it stands.
-LAST_CLOSING = 0.75  # the last words of a session say how it ended and what comes next
+LAST_CLOSING = 0.9  # the last words of a session say how it ended and what comes next
 SUMMARY = 0.65  # an agent's own summary, when its window was compacted
 NOTE = 0.6  # recorded on purpose
 PROMPT = 0.7

@@ -25,7 +25,7 @@ async def test_today_shows_the_sessions_of_the_day_and_open_work(memory: mica.Me
     assert (day.prompts, day.edits) == (3, 3)
     assert sum(day.hours) > 0
     assert [each.session for each in open_work.sessions] == ["now"]
-    assert shown(open_work) == {text for text, _ in OPEN}
+    assert shown(open_work) >= {text for text, _ in OPEN}  # and what mica takes for open work
 
 
 async def test_a_quiet_day_shows_the_latest_day_with_work(memory: mica.Memory) -> None:
