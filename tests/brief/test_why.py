@@ -301,9 +301,14 @@ async def test_a_statement_of_a_crystal_is_found_by_its_line(memory: Memory) -> 
         )
     shown = await memory.brief(budget_tokens=2_000)
     line = next(each for each in shown.text.splitlines() if "The vault had no key" in each)
-    assert re.match(r"- \d+ \w+ session \(s1\): ", line)
+    assert re.match(r"- \d+ \w+ session \(The cookie is set before the redirect\): ", line)
 
-    for pasted in (line, line.rpartition(" (#")[0], "session (s1): The vault had", "The vault had no key"):
+    for pasted in (
+        line,
+        line.rpartition(" (#")[0],
+        "session (The cookie is set before the redirect): The vault had",
+        "The vault had no key",
+    ):
         [why] = await memory.why(pasted)
 
         evidence = {event.id for because in why.because for event in because.evidence}

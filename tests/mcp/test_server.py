@@ -317,10 +317,9 @@ async def test_a_large_mark_is_redacted_outside_the_event_loop(memory: Memory, a
     threads: list[str] = []
 
     def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.endswith("redact.py"):
-            # The names of a context are redacted at once, because they are short.
-            if any(isinstance(each, str) and len(each) > 10_000 for each in frame.f_locals.values()):
-                threads.append(frame.f_code.co_name)
+        is_large = any(isinstance(each, str) and len(each) > 10_000 for each in frame.f_locals.values())
+        if event == "call" and is_large and frame.f_code.co_filename.endswith("redact.py"):
+            threads.append(frame.f_code.co_name)  # the names of a context are short, and redacted at once
 
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "mark", "_meta": META}}
     body["params"]["arguments"] = {"text": text, **arguments}  # type: ignore[index]  # a dictionary

@@ -149,7 +149,7 @@ async def test_a_trail_is_made_by_hand(memory: mica.Memory) -> None:
 
 
 async def test_evolution_crystallizes_trails_that_pass_the_gate_once(memory: mica.Memory, clock: HandClock) -> None:
-    """keeps: A-04, A-17, A-31, K-01, K-02, K-49, A-14. Nine successes pass 0.95; different steps later make a new version."""
+    """keeps: A-04, A-14, A-17, A-31, K-01, K-02, K-49. Nine successes pass 0.95; later steps make a new version."""
     for number in range(8):
         await walk(memory, clock, f"s{number}")
     report = await memory.trails.evolve()

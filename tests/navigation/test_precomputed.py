@@ -53,7 +53,7 @@ async def test_the_files_of_a_brief_are_those_of_navigate_without_hooks(
         assert [part.partition(" (")[0].partition(":")[0] for part in before.split(", ")] == [
             place.path
             for place in await memory.navigate(PROMPT, root=shop.root, session="new")
-            if place.path in ("auth/session.py", "billing/invoice.py")
+            if place.path == "auth/session.py"  # a brief leaves out what was only used recently
         ]
         step = {"path": "billing/invoice.py", "operation": "read"}
         memory.trails.record("Look at the total", [step], session="new", at=shop.clock())

@@ -98,6 +98,14 @@ _TRIVIAL_COMMIT = CueFamily("trivial_commit")
 _INTERROGATED = re.compile(r"\?[\s)\"'”»*_`]*$|？\s*$")
 
 
+# What holds only until something else happens is an instruction for now, and no standing rule.
+_FOR_NOW = re.compile(
+    r"\b(?:yet|for now|for the moment|right now|until i|today|this time|noch (?:nicht|nichts|keine?n?)|vorerst|erstmal|heute"
+    r"|todavía|aún|por ahora|de momento|hoy|pour l'instant|pour le moment|pas encore|aujourd'hui|nog niet|voorlopig)\b",
+    re.IGNORECASE,
+)
+
+
 def classify(statement: MarkStatement, *, tags: Sequence[str] = ()) -> Classified | None:
     """Return the kind of a statement, or None if it states nothing that should be remembered.
 
@@ -116,7 +124,7 @@ def classify(statement: MarkStatement, *, tags: Sequence[str] = ()) -> Classifie
     if found is None:
         return None
     kind, probability = found
-    if probability < PROBABILITY[kind]:
+    if probability < PROBABILITY[kind] or (kind == "rule" and _FOR_NOW.search(statement.sentence)):
         return None
     return Classified(kind, min(1.0, 0.8 + 0.2 * probability))
 

@@ -1,7 +1,7 @@
 """Fit the weights by which mica recognizes the kind of a statement.
 
-    python bench/fit_beliefs.py            # cross-validate
-    python bench/fit_beliefs.py --write    # and write src/mica/beliefs/model.json
+    python scripts/fit_beliefs.py            # cross-validate
+    python scripts/fit_beliefs.py --write    # and write src/mica/beliefs/model.json
 
 The sentences are the dev half of the labels, and sentences written for this purpose. The cues were made while looking
 at the dev half, where they seem better than they are; so their weights are fitted on the other sentences only. Needs
