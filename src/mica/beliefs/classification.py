@@ -100,7 +100,8 @@ _INTERROGATED = re.compile(r"\?[\s)\"'”»*_`]*$|？\s*$")
 
 # What holds only until something else happens is an instruction for now, and no standing rule.
 _FOR_NOW = re.compile(
-    r"\b(?:yet|for now|for the moment|right now|until i|today|this time|noch (?:nicht|nichts|keine?n?)|vorerst|erstmal|heute"
+    r"\b(?:yet|for now|for the moment|right now|until i|today|this time|noch (?:nicht|nichts|keine?n?)|vorerst|erstmal"
+    r"|heute"
     r"|todavía|aún|por ahora|de momento|hoy|pour l'instant|pour le moment|pas encore|aujourd'hui|nog niet|voorlopig)\b",
     re.IGNORECASE,
 )
