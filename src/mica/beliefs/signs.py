@@ -1,8 +1,8 @@
 """Signs of the kind of a statement, and a linear model that weighs them.
 
 A sign is a family of words in `lexicon.toml`, a frequent word or pair of words, a shape of the sentence, or a cue. The
-weights are data (`model.json`), fitted by `scripts/fit_beliefs.py` on sentences that people labelled. Nothing is learned
-at run time, so the same sentence always has the same kind.
+weights are data (`model.json`), fitted by `scripts/fit_beliefs.py` on sentences with labels. Nothing is learned at run
+time, so the same sentence always has the same kind.
 """
 
 from __future__ import annotations
