@@ -285,7 +285,10 @@ def test_a_budget_is_used_while_a_belief_in_force_that_fits_was_left_out(
         and cost(passage_of(excerpt_of_belief(each, 1.0))) <= budget - brief.tokens
     ]
     assert brief.tokens <= budget
-    assert not fitting or brief.tokens >= 0.95 * budget
+    if not brief.passages:  # the fence alone takes most of a tiny budget
+        assert brief.needed_tokens is None or brief.needed_tokens > budget
+    else:
+        assert not fitting or brief.tokens >= 0.95 * budget
     assert [each.section for each in brief.passages] == sorted(
         (each.section for each in brief.passages), key=SECTIONS.index
     )

@@ -38,7 +38,7 @@ class BeliefSource:
         self._table = table
 
     async def fragments(self, question: Question) -> Sequence[Fragment]:
-        beliefs = [each for each in await self._candidates(question) if _is_told(each, question)]
+        beliefs = [each for each in await self._candidates(question) if _is_news(each, question)]
         matching = relevance(question.task, [each.text for each in beliefs])
         scores = {each.id: worth(each, question, share) for each, share in zip(beliefs, matching, strict=True)}
         by_id = {each.id: each for each in beliefs}
@@ -69,7 +69,7 @@ class BeliefSource:
         """Do nothing: no resource is held."""
 
 
-def _is_told(belief: Belief, question: Question) -> bool:
+def _is_news(belief: Belief, question: Question) -> bool:
     """Return True if a belief was stated by the time of a question, and not only by the session that asks."""
     return belief.at <= question.now and (question.session is None or belief.session != question.session)
 

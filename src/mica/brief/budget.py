@@ -36,6 +36,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The passages to show, best first, and how many lines were left out because of the budget."""
 
     passages: tuple[Passage, ...]
+    left: tuple[
+        Passage, ...
+    ] = ()  # passages that had no room, best first; without sections that have a limit of their own
     left_out: int = 0
     rules_left_out: int = 0  # of these, rules; a reader should know that there are more
 
@@ -145,6 +148,9 @@ class _Chooser:
         lines = {line_of(passages[number]) for number in left_out} - self._lines
         return Choice(
             passages=tuple(sorted(chosen, key=best_first)),
+            left=tuple(
+                passages[number] for number in sorted(left_out) if passages[number].section not in self._left_of
+            ),
             left_out=len(lines),
             rules_left_out=sum(section == "rules" for section, *_ in lines),
         )

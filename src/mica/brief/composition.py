@@ -20,7 +20,7 @@ import msgspec
 from mica.brief.budget import BELIEFS, best_first, choose, line_of
 from mica.brief.layout import GAP, HEADING_TOKENS, best_alone, cost_within, joined_cost_within, render, room, with_cost
 from mica.brief.receipts import CONFLICTS
-from mica.brief.worth import prefer_newer
+from mica.brief.worth import MATCH, prefer_newer
 from mica.crystals.sentences import split
 from mica.format.lines import plural
 from mica.model.brief import Brief, Passage
@@ -35,6 +35,8 @@ from mica.words import terms, words
 SOURCES_SHOWN = 3
 SENTENCE_TOKENS_MIN = 5  # a shorter sentence means little without its neighbours
 RULES_SHARE = 0.4  # of the budget at most; the number of the other rules is listed as missing
+USED_SHARE = 0.96  # of the budget; if less is used although something was left out, more is tried
+FILLING_MAX = 40  # passages that are tried then
 FILES_SHARE = 0.2  # of the budget at most, for a list of files
 
 
@@ -115,7 +117,17 @@ def compose(
             chosen, notes = [with_cost(one, budget_tokens=budget_tokens)], whole_notes
             left_out -= 1
     shares = [each.coherent.coherence for each in accounts if each.coherent.coherence is not None]
-    brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes, now=now)
+    show = partial(render, query, budget_tokens=budget_tokens, missing=gaps, notes=notes, now=now)
+    brief = show(chosen, left_out=left_out)
+    for each in choice.left[:FILLING_MAX] if choice.passages else ():
+        if brief.tokens >= USED_SHARE * budget_tokens:
+            break
+        # The costs of lines are upper bounds, so their sum is more than the whole costs. The difference is used, too.
+        if cost_within(each, budget_tokens - brief.tokens, now=now) is not None:
+            fewer = left_out - (line_of(each) not in map(line_of, chosen))
+            more = show([*chosen, each], left_out=fewer)
+            if more.left_out == fewer:  # nothing had to be dropped for it
+                brief, chosen, left_out = more, [*chosen, each], fewer
     return msgspec.structs.replace(
         brief,
         needed_tokens=needed_tokens,
@@ -172,7 +184,7 @@ def passage(concept: Concept, stated: Stated) -> Passage:
         text=shortened(f"{about}{text}", LINE_TOKENS - 10) + f" ({stated.confidence:.0%})",
         sources=stated.sources,
         tokens=0,
-        score=stated.confidence,
+        score=MATCH * stated.confidence,  # it is about what was asked
         section="known",
         at=stated.at,
         source=stated.source,

@@ -30,6 +30,7 @@ from mica.brief.worth import (
 )
 from mica.crystals.open_marks import live_marks
 from mica.model.belief import BeliefQuery, Place
+from mica.model.brief import Section
 from mica.model.event import MARK, EventId, EventQuery
 from mica.model.mark import Mark
 from mica.model.text_cache import remember_texts
@@ -187,7 +188,7 @@ def speaker_of(mark: Mark) -> str:
     return f"{label} of {mark.user}" if mark.user else label
 
 
-def excerpt_of_statement(mark: Mark, statement: MarkStatement, score: float, *, section: str) -> Excerpt:
+def excerpt_of_statement(mark: Mark, statement: MarkStatement, score: float, *, section: Section) -> Excerpt:
     """Convert a statement of a mark to an excerpt: one sentence, with its speaker as the kind."""
     return Excerpt(
         text=statement.text,
@@ -197,7 +198,7 @@ def excerpt_of_statement(mark: Mark, statement: MarkStatement, score: float, *, 
         source=RecentWorkSource.declared.name,
         kind=speaker_of(mark),
         locator=f"#{mark.position}",
-        section=section,  # type: ignore[arg-type]
+        section=section,
         ordinal=statement.ordinal,
     )
 
