@@ -216,7 +216,7 @@ async def test_nothing_is_left_running(
     target: str | Path = tmp_path / engine if engine == "space.db" else engine
     if engine == "postgres":
         target = request.getfixturevalue("server").address()
-    processes = set(psutil.Process().children())
+    processes, threads = set(psutil.Process().children()), set(threading.enumerate())
 
     async with mica.open(target, settings=home) as memory:
         memory.mark("one")
@@ -225,7 +225,7 @@ async def test_nothing_is_left_running(
         await memory.upkeep.age(timedelta(0))
 
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
-    assert [thread.name for thread in threading.enumerate() if "mica" in thread.name] == []
+    assert [each.name for each in threading.enumerate() if "mica" in each.name and each not in threads] == []
     assert set(psutil.Process().children()) <= processes
 
 

@@ -218,3 +218,20 @@ async def test_short_answers_have_the_words_that_they_answer_across_batches(memo
         memory.mark("do 1", tags=["prompt"], origin="user")
 
     assert await texts(memory) == ["do 1: a unique index"]
+
+
+async def test_a_correction_keeps_a_mark_that_says_something_else_too(memory: mica.Memory) -> None:
+    """Only the belief is replaced: the rest of the prompt is still found."""
+    with memory.context(session="s1", user="ann"):
+        memory.mark(
+            "Good, we go with icalendar for the export of the rooms. Always run the tests with make test before a push.",
+            tags=("prompt",),
+            origin="user",
+        )
+    rule = next(each for each in await memory.beliefs.list("rule") if "make test" in each.text)
+
+    await memory.beliefs.correct(rule, "Always run the tests with make check before a push")
+
+    assert [hit.text for hit in await memory.search("icalendar export")]
+    assert "make check" in " ".join(each.text for each in await memory.beliefs.list("rule"))
+    assert (await memory.beliefs.get(rule.id)).state == "ended"

@@ -34,11 +34,14 @@ from mica.model.mark import decode_mark
 from mica.redact import redact
 from mica.search.mark_search import CORRECTION
 from mica.store.protocol import BeliefTable, EventLog
+from mica.words import words
 
 LISTED_MAX = 200
 IN_FORCE_MAX = 2_000  # more than a person or a brief can use
 HISTORY_MAX = 100  # beliefs in a line of replacements
 CURRENT: tuple[BeliefState, ...] = ("held", "settled", "forming")
+
+MORE_WORDS_MAX = 2  # of a mark than of a statement in it, such as "please"; else it says something else, too
 
 
 class Beliefs:
@@ -206,7 +209,8 @@ class Beliefs:
     async def correct(self, reference: Belief | Reference, text: str, *, origin: Origin = "user") -> Belief:
         """Replace a belief by a statement of the same kind with this text; returns the new belief.
 
-        The mark that stated it is retracted if it supports nothing else, so its old text stays in the history only.
+        A mark that says nothing else is retracted, so the old text stays in the history only. A longer mark stays, and
+        only the belief is replaced.
         """
         belief = await self.get(reference)
         if belief.state == "ended":
@@ -218,7 +222,7 @@ class Beliefs:
         parent = next((each for each in stated_in if each.name == MARK), None)
         ref = self._log.emit(MARK, data, parent=parent, origin=origin)
         for event in stated_in:
-            if event.name == MARK and len(await self._table.query(BeliefQuery(evidence=(event.id,)))) == 1:
+            if event.name == MARK and _says_only(decode_mark(event).text, belief.text):
                 self._retract(event, by=ref)
         self._log.notify_withdrawn()
         return await self._recorded(ref)
@@ -336,6 +340,11 @@ class Beliefs:
     async def _after(self, belief: Belief) -> Belief:
         await self._log.stored()
         return await self.get(belief.id)
+
+
+def _says_only(text: str, statement: str) -> bool:
+    """Return True if a text has hardly more words than a statement that was learned from it."""
+    return len(words(text)) <= len(words(statement)) + MORE_WORDS_MAX
 
 
 def _states(state: BeliefState | None) -> tuple[BeliefState, ...]:

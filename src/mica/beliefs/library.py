@@ -68,7 +68,7 @@ class BeliefLibrary:
         return True
 
     async def _learn_batch(self) -> bool:
-        """Learn from the next events; returns True if there were none."""
+        """Learn from the next events; returns True if no events are left after them."""
         for _ in range(RETRIES_MAX):
             learned = await self._table.learned_up_to()
             events = await self._log.read(learned.position, limit=BATCH_EVENTS)
@@ -80,7 +80,7 @@ class BeliefLibrary:
             position = events[-1].position or learned.position + len(events)
             lesson = msgspec.structs.replace(learned, position=position)
             if await self._table.save(changed, lesson, after=learned.position):
-                return False
+                return len(events) < BATCH_EVENTS
         return False
 
     async def _known(self, testimonies: Sequence[Testimony]) -> KnownBeliefs:
