@@ -224,7 +224,7 @@ async def test_a_correction_keeps_a_mark_that_says_something_else_too(memory: mi
     """Only the belief is replaced: the rest of the prompt is still found."""
     with memory.context(session="s1", user="ann"):
         memory.mark(
-            "Good, we go with icalendar for the export of the rooms. Always run the tests with make test before a push.",
+            "Good, we go with icalendar for the room export. Always run the tests with make test before a push.",
             tags=("prompt",),
             origin="user",
         )
