@@ -61,7 +61,8 @@ async def test_a_retracted_judgment_does_not_replace_a_late_answer(memory: Memor
     answer = await memory.sources.gather(CONCEPT)
 
     assert "GROWL" not in answer.injection
-    assert (answer.degraded, list(answer.missing)) == ((), ["judgments"])
+    # A gather in the background, which the judgment started, may have stored an empty reply after the retraction.
+    assert [*answer.missing, *(each.source for each in answer.degraded)] == ["judgments"]
 
 
 @pytest.mark.usefixtures("given_up_soon")
