@@ -217,7 +217,11 @@ def _as_text(value: object) -> str:
 
 RANDOM = "[redacted:credential]"
 FIELDS = ("session", "agent", "user", "task", "correlation")
-_CORRELATION = re.compile(r"[A-Za-z0-9_.:-]{1,15}|[0-9a-f]{32}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# Ids as programs make them, which need no search for secrets: it would cost more than the rest of a context.
+_CORRELATION = re.compile(
+    r"[A-Za-z0-9_.:-]{1,15}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|(?!(?:[spr]k|sh[a-z]+|[a-z]*pat|gh[a-z]|dapi|api|key|tok[a-z]*|sec[a-z]*|pass[a-z]*)[_-])(?:[a-z]{1,12}[_-])?[0-9a-f]{16,64}"
+)
 EMPTY = Context()
 # Values that were checked before; usually only the correlation of a context is new.
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
