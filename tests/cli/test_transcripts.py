@@ -214,7 +214,8 @@ def test_an_import_compresses_old_events_that_fill_a_block(
     [row] = json.loads(terminal.run("upkeep", "spaces", "--json").stdout)
     document = terminal.json("doctor", "--space", row["name"])
     assert isinstance(document, dict)
-    assert (document["aged"] > 0.8 * document["events"]) == (enough < document["events"])  # the brief is new
+    new = document["events"] - document["aged"]  # the import itself and the brief for hooks
+    assert (new <= 5) == (enough < document["events"])
     assert (document["healthy"], document["problems"]) == (True, [])
 
 

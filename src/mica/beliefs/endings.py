@@ -401,7 +401,7 @@ def _is_opposite(old: Belief, new: LaterStatement, bearing: _Bearing, before: Su
 def _is_new_value(
     old: Belief, new: LaterStatement, *, signs: _Signs, bearing: _Bearing, before: Subject, after: Subject
 ) -> bool:
-    """True if a statement gives the value in a belief anew: with a cue, or in the same words."""
+    """True if a statement gives a new value for a belief: with a cue, or in the same words."""
     if not before.values or not after.values or before.values & after.values == before.values:
         return False
     if bearing.old_left == bearing.new_left == 0 and bearing.shared >= 2:  # the same words, another value

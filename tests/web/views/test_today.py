@@ -10,6 +10,9 @@ from tests.web.views.conftest import NOW
 import mica
 from mica.web.views import briefs, today
 
+# A report that the classifier takes for a task, because of "half". Remove it here when that is mended.
+TAKEN_FOR_OPEN = "Two machines ran the same migration at once, and one of them failed half way"
+
 
 def shown(work: today.OpenWork) -> set[str]:
     return {mark.text for mark in work.threads} | {belief.text for belief in work.beliefs}
@@ -25,7 +28,7 @@ async def test_today_shows_the_sessions_of_the_day_and_open_work(memory: mica.Me
     assert (day.prompts, day.edits) == (3, 3)
     assert sum(day.hours) > 0
     assert [each.session for each in open_work.sessions] == ["now"]
-    assert shown(open_work) >= {text for text, _ in OPEN}  # and what mica takes for open work
+    assert shown(open_work) == {text for text, _ in OPEN} | {TAKEN_FOR_OPEN}
 
 
 async def test_a_quiet_day_shows_the_latest_day_with_work(memory: mica.Memory) -> None:
